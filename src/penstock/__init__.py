@@ -31,12 +31,23 @@ TYPE_CHECKING = False  # the module typing takes as long to load as all else her
 if TYPE_CHECKING:
     from typing import Any as _Any
 
+    from penstock import blackbox as blackbox
     from penstock import types as types
+    from penstock.blackbox.calls import trigger
+    from penstock.bridge import Bridge
     from penstock.channels.storage.discovery import inspect, list_channels, remove
     from penstock.channels.uri.value import Fake
     from penstock.codecs import array, objects
+    from penstock.codecs.ros2 import ros2msg
+    from penstock.datasets.building import dataset
+    from penstock.datasets.live import live_dataset
+    from penstock.datasets.reading import open_dataset
+    from penstock.front.counters import counter
+    from penstock.front.logs import LogHandler
     from penstock.front.opening import join, publish, subscribe
+    from penstock.front.stacks import install_stack_handler
     from penstock.front.waiting import wait, wait_async
+    from penstock.front.why import why
     from penstock.kinds.frames.opener import Frames
     from penstock.kinds.log import Log
     from penstock.kinds.pipe.sockets import Pipe
@@ -46,32 +57,44 @@ if TYPE_CHECKING:
     from penstock.kinds.zmq.opener import Zmq
     from penstock.record.archive import Archive
     from penstock.tables.lake import lake
+    from penstock.util.headers import get_include
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Archive": "record.archive",
+    "Bridge": "bridge",
     "Fake": "channels.uri.value",
     "Frames": "kinds.frames.opener",
     "Log": "kinds.log",
+    "LogHandler": "front.logs",
     "Pipe": "kinds.pipe.sockets",
     "Ring": "kinds.ring",
     "Sync": "kinds.sync.opener",
     "Udp": "kinds.udp.opener",
     "Zmq": "kinds.zmq.opener",
     "array": "codecs",
+    "counter": "front.counters",
+    "dataset": "datasets.building",
+    "get_include": "util.headers",
     "inspect": "channels.storage.discovery",
+    "install_stack_handler": "front.stacks",
     "join": "front.opening",
     "lake": "tables.lake",
+    "live_dataset": "datasets.live",
     "list_channels": "channels.storage.discovery",
     "objects": "codecs",
+    "open_dataset": "datasets.reading",
     "publish": "front.opening",
     "remove": "channels.storage.discovery",
+    "ros2msg": "codecs.ros2",
     "subscribe": "front.opening",
+    "trigger": "blackbox.calls",
     "wait": "front.waiting",
     "wait_async": "front.waiting",
+    "why": "front.why",
 }
-_MODULES = ("record", "testing", "threads", "types")  # public ones
+_MODULES = ("blackbox", "record", "testing", "threads", "types")  # public ones
 
 
 def __getattr__(name: str) -> _Any:
@@ -89,6 +112,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Archive",
+    "Bridge",
     "Busy",
     "Closed",
     "Corrupt",
@@ -99,6 +123,7 @@ __all__ = [
     "Frames",
     "Invalid",
     "Log",
+    "LogHandler",
     "Mismatch",
     "NotFound",
     "PenstockError",
@@ -114,14 +139,23 @@ __all__ = [
     "Unsupported",
     "Zmq",
     "array",
+    "counter",
+    "dataset",
+    "get_include",
     "inspect",
+    "install_stack_handler",
     "join",
     "lake",
     "list_channels",
+    "live_dataset",
     "objects",
+    "open_dataset",
     "publish",
     "remove",
+    "ros2msg",
     "subscribe",
+    "trigger",
     "wait",
     "wait_async",
+    "why",
 ]

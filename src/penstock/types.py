@@ -21,9 +21,14 @@ from penstock.channels.interfaces.roles import (
 )
 from penstock.channels.interfaces.subscription import Received, Subscription
 from penstock.channels.latency import Latency
+from penstock.channels.network import NetworkReceiver, NetworkSession, NetworkStatus
 from penstock.channels.status import ChannelMember, Channels, ChannelStatus, Totals
 from penstock.channels.uri.value import ChannelValue
+from penstock.channels.waits.graph import Chain, Why
+from penstock.channels.waits.records import Wait, WaitedFor, WaitingProcess
 from penstock.codecs import Codec
+from penstock.front.counters import Counter
+from penstock.front.logs import LogLine
 from penstock.kinds.frames.frame import Frame, OpenFrame
 from penstock.kinds.frames.handles import FramePublication, FrameSubscription
 from penstock.kinds.frames.options import FrameOptions
@@ -38,6 +43,7 @@ from penstock.kinds.sync.member import SyncMember
 from penstock.kinds.sync.message import BorrowedMessage, Change, SyncMessage
 from penstock.kinds.sync.options import SyncOptions
 from penstock.kinds.udp.handle import Session, UdpPublication, UdpSubscription
+from penstock.kinds.udp.history import HistorySubscription
 from penstock.kinds.udp.options import UdpOptions, UdpReaderOptions
 from penstock.kinds.zmq.options import ZmqOptions
 from penstock.kinds.zmq.peers import ZmqDealer, ZmqPair, ZmqPuller, ZmqPusher, ZmqRouter
@@ -49,6 +55,7 @@ from penstock.kinds.zmq.subscription import ZmqSubscription
 
 __all__ = [
     "BorrowedMessage",
+    "Chain",
     "Change",
     "ChannelMember",
     "ChannelStatus",
@@ -56,16 +63,22 @@ __all__ = [
     "Channels",
     "Claim",
     "Codec",
+    "Counter",
     "Dealer",
     "Frame",
     "FrameOptions",
     "FramePublication",
     "FrameSubscription",
+    "HistorySubscription",
     "Latency",
+    "LogLine",
     "LogOptions",
     "Member",
     "NativePublication",
     "NativeSubscription",
+    "NetworkReceiver",
+    "NetworkSession",
+    "NetworkStatus",
     "OpenFrame",
     "Pair",
     "Pending",
@@ -99,6 +112,10 @@ __all__ = [
     "UdpPublication",
     "UdpReaderOptions",
     "UdpSubscription",
+    "Wait",
+    "WaitedFor",
+    "WaitingProcess",
+    "Why",
     "ZmqDealer",
     "ZmqOptions",
     "ZmqPair",

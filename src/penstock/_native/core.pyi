@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from typing_extensions import Buffer
-from typing import overload
+from typing import Final, overload
 
 
 def command_of(pid: int) -> str:
@@ -19,6 +19,11 @@ def command_of(pid: int) -> str:
 def process_name(pid: int, fd: int) -> str:
     """
     A process by its number, for errors: one that has the file of `fd` open, or one of another PID namespace.
+    """
+
+def make_shared_folder(at: int, name: str) -> int:
+    """
+    Makes a folder of mode 2770, which has its mode before it has its name. The result is an errno; 0: it is made.
     """
 
 def register_errors(*, corrupt: type[Exception], mismatch: type[Exception], busy: type[Exception], closed: type[Exception], disconnected: type[Exception], too_slow: type[Exception], end_of_stream: type[Exception], too_large: type[Exception], invalid: type[Exception], unsupported: type[Exception], system: type[Exception], timeout: type[Exception]) -> None:
@@ -69,7 +74,7 @@ NOTES_MAX: int = 1536
 
 DESCRIPTION_MAX: int = 1024
 
-FRAME_NOTE: str = '<IIQqq'
+FRAME_NOTE: str = '<HBBIQqq'
 
 INDEX_HEADER_LENGTH: int = 64
 
@@ -238,8 +243,10 @@ def claim_frame(publication: Publication, timeout: float | None) -> Claim:
 def why_full(publication: Publication) -> str:
     """The reason why there is no room now, for an error."""
 
-def describe_frame(claim: Claim, id: int | None, start_ns: int, end_ns: int, fields: str) -> None:
-    """Sets a claimed frame's fields beside its bytes; before commit."""
+def describe_frame(claim: Claim, id: int | None, start_ns: int, end_ns: int, fields: bytes, shape: Sequence[int] = [], dtype: int = 0, length: int = 0) -> None:
+    """
+    Says what a claimed frame is, beside its bytes; before commit. shape, length: where they are not the channel's. dtype: which of the channel's.
+    """
 
 class EventWatch:
     """
@@ -405,6 +412,11 @@ def last_of(subscription: Subscription) -> tuple[int, int, int, bytes, bytes]:
     (position, time_ns, session, sender, type) of the message received last; the last two empty where messages have none.
     """
 
+def has_kept(subscription: Subscription) -> bool:
+    """
+    Whether last values are still to be given, from before the subscription's position.
+    """
+
 def next_bytes(subscription: Subscription, /) -> bytes | None:
     """
     The bytes of the next message, not decoded, or None if there is none yet.
@@ -498,6 +510,8 @@ class RecordingSegment:
 
     def record(self, stream: StreamHandle, max_bytes: int) -> int: ...
 
+    def append(self, payload: bytes, time_ns: int, session: int) -> int: ...
+
     def sync(self) -> None: ...
 
     def seal(self) -> None: ...
@@ -534,6 +548,16 @@ class Scan:
 
     def left_out(self, first: int) -> list[tuple[int, int, str, bool]]: ...
 
+def take_message(stream: StreamHandle) -> tuple[int, bytes, int, int] | None:
+    """
+    The next message of frames with their pixels: position, payload, send time in ns, session. None: there is none yet.
+    """
+
+def pass_older(stream: StreamHandle, time_ns: int) -> int:
+    """
+    Passes the frames in front of the first message that was sent at `time_ns` or later; how many messages begin there. Not of rings.
+    """
+
 def empty_batch(columns: int) -> tuple[Any, Any]: ...
 
 class Look:
@@ -566,9 +590,14 @@ class Look:
         Whole messages of [start, end) as Arrow batches; where it ended; where the first message begins that is not whole; and the spans that memory has no more. start: where a message begins.
         """
 
-def format_log(*, fd: int, term_length: int, capacity: int, slots: int, initial_term_id: int, stream_id: int, start_position: int, epoch: int, metadata: bytes, boot_id: bytes, sync: bool = False, hold: OpenHold | None = None) -> None: ...
+    def times(self, start: int, end: int) -> tuple[list[tuple[int, int]], int]:
+        """
+        The position and the send time, in ns, of each whole message of [start, end); and where it ended.
+        """
 
-def log_file_size(slots: int, term_length: int, sync: bool = False) -> int:
+def format_log(*, fd: int, term_length: int, capacity: int, slots: int, initial_term_id: int, stream_id: int, start_position: int, epoch: int, metadata: bytes, boot_id: bytes, sync: bool = False, hold: OpenHold | None = None, last_keys: int = 0, last_max: int = 0) -> None: ...
+
+def log_file_size(slots: int, term_length: int, sync: bool = False, last_keys: int = 0, last_max: int = 0) -> int:
     """Bytes that the file of a log, or of a sync queue, takes."""
 
 def inspect_log(fd: int, path: str, sync: bool = False) -> dict[str, Any]:
@@ -577,7 +606,7 @@ def inspect_log(fd: int, path: str, sync: bool = False) -> dict[str, Any]:
 def log_look(fd: int, path: str, sync: bool = False) -> Look:
     """Looks at a log, or at a sync queue, without a slot."""
 
-def check_log_options(term_length: int, capacity: int, slots: int, start_position: int) -> None: ...
+def check_log_options(term_length: int, capacity: int, slots: int, start_position: int, last_keys: int = 0, last_max: int = 0) -> None: ...
 
 def log_writer(fd: int, path: str, exclusive: bool, clock: ManualClock | None) -> WriterEnd: ...
 
@@ -605,7 +634,7 @@ def format_frames(*, fd: int, capacity: int, slots: int, buffers: int, frame_byt
 def inspect_frames(fd: int, path: str) -> dict[str, Any]:
     """Header, counters and members, read without disturbing anyone."""
 
-def frames_file_size(*, capacity: int, slots: int, buffers: int, frame_bytes: int, start_position: int) -> int:
+def frames_file_size(*, capacity: int, slots: int, buffers: int, frame_bytes: int, start_position: int, fields: int = 0) -> int:
     """Checks the options; bytes that a frames channel's file takes."""
 
 def frames_writer(fd: int, path: str, clock: ManualClock | None, waits: bool) -> WriterEnd: ...
@@ -640,6 +669,16 @@ class Lease:
 
     @property
     def end_ns(self) -> int: ...
+
+    @property
+    def length(self) -> int: ...
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """None: the channel's."""
+
+    @property
+    def dtype(self) -> int: ...
 
     @property
     def fields(self) -> bytes: ...
@@ -802,6 +841,11 @@ def pipe_answer(publication: Publication, subscription: Subscription, to: int, i
 def pipe_acknowledge(subscription: Subscription) -> None:
     """Acknowledges the messages received so far."""
 
+def pipe_pause(subscription: Subscription) -> None:
+    """
+    Acknowledges, and lets others take the messages that wait for this handle until it reads again.
+    """
+
 def pipe_requeue_on_close(subscription: Subscription) -> None:
     """
     Messages received and not acknowledged are redelivered to others when this handle closes.
@@ -913,6 +957,30 @@ class ThreadMailbox:
         The next object, or NotImplemented if there was none within the timeout.
         """
 
+class Counter:
+    """
+    A counter of this user's programs, by its name: any process adds to it, and the count outlives them. Any thread may call.
+    """
+
+    def __init__(self, fd: int, name: str) -> None: ...
+
+    def add(self, amount: int = 1) -> None:
+        """
+        Adds a whole number from 0 to 2**64 - 1. The count is kept modulo 2**64: behind 2**64 - 1 it goes on at 0. `TypeError` for anything else, a truth value included; `Invalid` for a number below 0 or above.
+        """
+
+    @property
+    def value(self) -> int:
+        """The count now, over all processes."""
+
+    @property
+    def name(self) -> str: ...
+
+    def __repr__(self) -> str: ...
+
+    BYTES: Final[int] = ...
+    """(arg: object, /) -> int"""
+
 def inspect_endpoint(fd: int, path: str) -> dict[str, Any]:
     """
     Options, counters, subscriptions and images, read without disturbing anyone.
@@ -954,8 +1022,23 @@ def udp_receiving(subscription: Subscription) -> dict[str, Any]:
 def udp_sending(publication: Publication) -> dict[str, Any]:
     """The publication's counters."""
 
+def udp_progress(publication: Publication) -> tuple[int, bool]:
+    """
+    Up to which position receivers have read, and whether another receiver has taken the place of one: it lacks what that one had not read.
+    """
+
 def udp_counts(file: bytes) -> dict[str, Any]:
     """A publication's counters, from the file that it shows them in."""
+
+def udp_receivers(file: bytes) -> list[Any] | None:
+    """
+    The receivers that a publication hears of, from the file that it shows them in. None: they change now.
+    """
+
+def udp_path_text(mtu: int, arrives: int, where: str) -> str:
+    """That datagrams of the MTU do not arrive somewhere, and what to do."""
+
+udp_counts_bytes: int = 32768
 
 def udp_destination(publication: Publication, to: tuple[bytes, int, int], name: str, add: bool) -> bool:
     """
@@ -976,3 +1059,58 @@ def udp_unsent() -> list[tuple[str, int]]:
     """
     The closed publications that gave up since the last call: the channel of each, and how many bytes were never sent.
     """
+
+class AwaitNote:
+    """Notes in shared memory that a coroutine waits on a handle."""
+
+    def __init__(self, handle: Publication | Subscription, members: bool, timed: bool) -> None:
+        """
+        On a publication: for room, or with `members` for subscriptions. On a subscription: for messages.
+        """
+
+    def begin(self) -> None:
+        """Before each sleep."""
+
+    def end(self) -> None:
+        """The wait is over. Safe to call twice."""
+
+@overload
+def take_reason(publication: Publication) -> str:
+    """
+    The end of the text of a wait that was in vain; empty if nothing is known.
+    """
+
+@overload
+def take_reason(subscription: Subscription) -> str:
+    """The same."""
+
+def set_warn_after(ns: int) -> None:
+    """A wait that lasts longer is logged once. 0: never."""
+
+def log_waits(fd: int, path: str, sync: bool = False) -> list[dict[str, Any]]:
+    """
+    The participants, their waits, and for whom they wait; the dead whose slots nobody has taken among them.
+    """
+
+def ring_waits(fd: int, path: str) -> list[dict[str, Any]]:
+    """
+    The participants, their waits, and for whom they wait; the dead whose slots nobody has taken among them.
+    """
+
+def frames_waits(fd: int, path: str) -> list[dict[str, Any]]:
+    """
+    The participants, their waits, and for whom they wait; the dead whose slots nobody has taken among them.
+    """
+
+def pipe_waits(fd: int, path: str) -> list[dict[str, Any]]:
+    """
+    The participants, their waits, and for whom they wait; the dead whose slots nobody has taken among them.
+    """
+
+def endpoint_waits(fd: int, path: str) -> list[dict[str, Any]]:
+    """
+    The participants, their waits, and for whom they wait; the dead whose slots nobody has taken among them.
+    """
+
+def open_waits(fd: int, path: str, kind: str) -> list[dict[str, Any]]:
+    """The same of a channel without a first publication."""

@@ -16,7 +16,7 @@ import time
 import weakref
 from pathlib import Path
 
-from penstock.channels.storage import files
+from penstock.channels.storage import access, files
 
 _SWITCH, _PREFIX = "CEREAL_FAKE", "CEREAL_FAKE_PREFIX"
 _FOLDER = ".msgq-events"
@@ -119,6 +119,7 @@ class State:
         """Replaces the state at once, so that no process reads half of it."""
         new = self.folder / f"{self.key}.{secrets.token_hex(8)}.new"
         new.write_text(f"{int(enabled)} {token}\n")
+        new.chmod(access.file_mode())
         new.replace(self.folder / self.key)
 
     def make(self) -> str:
@@ -129,6 +130,7 @@ class State:
             try:
                 for part in (CALLED, READY):
                     os.mkfifo(self.path(token, part), 0o600)
+                    os.chmod(self.path(token, part), access.file_mode())
                 break
             except FileNotFoundError:
                 continue  # another process removed the folder because it was empty
