@@ -54,6 +54,16 @@ def quicken_java() -> None:
     os.environ.setdefault("SPARK_SUBMIT_OPTS", f'{options} "-XX:SharedArchiveFile={Path(sys.prefix) / "spark.jsa"}"')
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionstart(session: pytest.Session) -> Iterator[None]:
+    """JVMs have a folder for what they write: a killed one leaves it. It goes with the process that started the workers."""
+    if not hasattr(session.config, "workerinput"):
+        folder = tempfile.mkdtemp(prefix="penstock-jvm-")
+        os.environ["SPARK_SUBMIT_OPTS"] += f' "-Djava.io.tmpdir={folder}"'
+        session.config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    return (yield)
+
+
 reset_process()
 quicken_java()
 LONG = bool(os.environ.get("PENSTOCK_LONG"))
@@ -80,6 +90,7 @@ GROUPS = {
     ),
     **dict.fromkeys([f"tests/cli/test_cli.py::test_{name}" for name in ("pipeline", "the_demo_o")], "jvm-2"),
     "tests/kinds/udp/test_network_log.py": "native",
+    "tests/cpp/": "cpp",
     "tests/docs/": "pages",
     "tests/storage/": "storage",
     "tests/cli/test_any_arguments.py": "arguments",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import time
 from typing import Any
 
@@ -17,6 +19,12 @@ NAME = "udp"
 def uri() -> str:
     """A channel that nobody has used."""
     return f"udp://127.0.0.1:{free_port()}/7"
+
+
+def _with_a_past(channel: str) -> Any:
+    """A subscription that begins in an archive, which is empty."""
+    folder = tempfile.mkdtemp(dir=os.environ["PENSTOCK_DIR"])
+    return penstock.subscribe(channel, start="earliest", archive=penstock.Archive(folder).path)
 
 
 class Sending(scenes.Sending):
@@ -51,6 +59,7 @@ class Sending(scenes.Sending):
 def made() -> dict[str, Any]:
     """The scenes by their names, each with what it covers."""
     from penstock.kinds.udp import handle as udp_handle
+    from penstock.kinds.udp.history import HistorySubscription
 
     value = lambda sender, number: sender.send(number)  # noqa: E731
     plain = lambda channel: penstock.subscribe(channel, codec="bytes")  # noqa: E731
@@ -64,6 +73,9 @@ def made() -> dict[str, Any]:
         ),
         "early udp": scenes.Receives(
             udp_handle.UdpSubscription, NAME, penstock.subscribe, scenes._publish(codec="json", **SMALL), value
+        ),
+        "past udp": scenes.Receives(
+            HistorySubscription, NAME, _with_a_past, scenes._publish(codec="json", **SMALL), value
         ),
     }
     found: dict[str, Any] = {}

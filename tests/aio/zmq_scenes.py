@@ -259,11 +259,16 @@ def made(subscribed: Receives) -> dict[str, tuple[set[tuple[type, str]], Callabl
 
 
 def never_wait() -> set[tuple[type, str]]:
-    """Coroutine methods that never wait: `claim_async` has its memory at once or is refused, and a replier refuses `borrow_async`."""
+    """Coroutine methods that never wait: `claim_async` has its memory at once or is refused, and others refuse `borrow_async`."""
     from penstock.kinds.pipe import sockets
+    from penstock.kinds.udp.history import HistorySubscription
     from penstock.kinds.zmq.peers import ZmqRouter, ZmqSender
     from penstock.kinds.zmq.publication import ZmqPublication
     from penstock.kinds.zmq.requests import ZmqReplier
 
     claims = (ZmqPublication, ZmqSender, ZmqRouter, sockets.PipeRouter)
-    return {*((cls, "claim_async") for cls in claims), (ZmqReplier, "borrow_async")}
+    return {
+        *((cls, "claim_async") for cls in claims),
+        (ZmqReplier, "borrow_async"),
+        (HistorySubscription, "borrow_async"),
+    }

@@ -430,3 +430,13 @@ def test_a_text_stands_for_bytes_only_where_a_codec_has_none(kind, rescued):
     assert found.arrays[0].to_pylist() == [b"abc" if kind == "json" else None]
     nested = decode({"kind": kind}, contract, pa.array([encode({"l": [{"b": "YWJj"}]})], pa.binary()))
     assert nested.arrays[1].to_pylist() == [[{"b": b"abc"}] if kind == "json" else None]
+
+
+def test_decimals_of_any_exponent_are_told_from_others():
+    """A number beyond the column is rescued, whatever its exponent; one of 38 digits is kept whole."""
+    whole = "0." + "1234567890" * 3 + "12345678"
+    payloads = [b'{"a": %s}' % text.encode() for text in (whole, "1e9999999", "1e-9999999", "0e9999999", "12e-1")]
+    contract = (contracts.Column("s:a", "a", pa.decimal128(38, 38)),)
+    found = decode(JSON, contract, as_payload(payloads), "rescue")
+    assert str(found.arrays[0][0].as_py()) == whole
+    assert [one is None for one in found.rescued.to_pylist()] == [True, False, False, True, False]

@@ -24,6 +24,8 @@ SAID = {
     "one_word": r"(received \(4, 3\) of \d from position \d+\n){1,5}\S+:\S+: 5 messages, \d+ bytes of stream",
     "eight_processes": r"(worker-\d (joined|left after \d+ messages)\s*)*",
     "dashboard": r"(\{'rows': [1-9]\d*, 'mean': -?\d\.\d+, 'swing': \d\.\d+, 'speeds': [1-9]\d*\}\s?){5}",
+    "shared_tables": r"(pipeline: 1000 new messages\n){3}delta-rs: 3 files are one\ndelta-rs: 300 rows deleted\ndelta-rs: 4 files vacuumed\n"
+    r"pipeline: 1000 new messages\npipeline: 0 new messages\n(.+: \(3700, 7549500, 3774750.0\)\n?){5}",
     "udp_failover": r"after 20000 messages: kill -9 .*\nafter 40000 messages: kill -9 .*\nthe survivor has all 60000 .*: True",
 }
 ARGUMENTS = {"jobs": ["20000", "3", "1"]}
@@ -40,6 +42,35 @@ def test_it_runs(path):
     assert (done.returncode, done.stderr) == (0, "")
     said = SAID[path.stem]
     assert done.stdout.strip() == said or re.fullmatch(said, done.stdout.strip())
+
+
+def test_black_box_tells_the_whole_story(tmp_path, channel_folder):
+    """A robot of six programs is killed and opened as MCAP and as a table; a deadlock is explained. Nothing is left but the files."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", Path(__file__).parents[2] / "examples" / "blackbox"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    story = r"""six programs were killed at once; the black box has written
+  frames:robot/camera: [1-9]\d* messages, 0 bytes lost
+  log:robot/battery: [1-9]\d\d+ messages, 0 bytes lost
+  log:robot/imu: [1-9]\d\d+ messages, 0 bytes lost
+  log:robot/plan: [1-9]\d\d+ messages, 0 bytes lost
+  log:robot/wheels: [1-9]\d\d+ messages, 0 bytes lost
+  ring:robot/lidar: [1-9]\d\d+ messages, \d+ bytes lost
+because a program died; \d processes had its channels open
+damage: none
+robot.mcap, for Foxglove: [1-9]\d\d+ messages
+as a table: [1-9]\d\d+ rows, with gyro and acc; the last turn was [+-]\d\.\d\d rad/s
+the last plan: \{"turn": -?\d\.\d+\}
+
+(.*waits for messages of log:.*\n){4}deadlock of 3 processes: .*"""
+    assert re.fullmatch(story, done.stdout.strip()), done.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["black-box", "robot.mcap"]
+    assert not list(channel_folder.glob("*@*"))
 
 
 def test_the_living_write_on_when_three_of_eight_are_killed():

@@ -32,7 +32,8 @@ PAGES_OF = {
     "sync": ("sync_queue",),
     "pipe": ("shm_pipe", "patterns"),
     "threads": ("ypipe", "mailbox"),
-    "bind": ("open_channels", "mailbox"),
+    "ends": ("open_channels",),
+    "bind": ("mailbox",),
 }
 
 FENCES = {
