@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from evidence import bugs, living, mcap, model, native, network, pytest_suites, recordings, signals, sim, system, tmpfs
+from evidence.joins import joins
+from evidence.network_room import room
 from evidence.pytest_suites import PYTEST_SUITES
 from evidence.report import WHOLE, Row, save, show
 
@@ -32,6 +34,10 @@ def suites(*, long: bool, seed: int, part: tuple[int, int] = WHOLE) -> dict[str,
         "simulator": lambda: [
             sim.recordings(long=long, seed=seed),
             native.network(lives=network.LIVES if long else 20_000, seed=seed),
+        ],
+        "room": lambda: [
+            room(count=network.HISTORIES if long else 500, seed=seed, long=long),
+            joins(count=network.JOINS if long else 100, seed=seed),
         ],
         "signals": lambda: signals.ends(long=long, seed=seed),
         **{one.name: partial(pytest_suites.run, one, long=long, seed=seed) for one in PYTEST_SUITES},
@@ -68,7 +74,7 @@ def main() -> int:
     if unknown:
         parser.error(f"no suite is called {unknown[0]}; there are {', '.join(every)}")
     rows: list[Row] = []
-    tests = {suite.name for suite in PYTEST_SUITES} if given.no_suites else set()
+    tests = {"room", *(suite.name for suite in PYTEST_SUITES)} if given.no_suites else set()
     for name in given.suites or [name for name in every if name not in tests]:
         print(f"  {name} …", flush=True)
         rows += every[name]()

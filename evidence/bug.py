@@ -28,7 +28,8 @@ SYNC_MODEL = "sync model"
 PIPE_MODEL, PIPE_KILL, PIPE_STRESS = "pipe model", "pipe kill", "pipe stress"
 FRAME_MODEL, FRAME_KILL, FRAME_STRESS, FRAME_FUZZ = "frame model", "frame kill", "frame stress", "frame fuzz"
 EARLY_MODEL, EARLY_KILL = "early model", "early kill"
-NET_CHECK, NET_SIM = "network check", "network lives"
+LAST_KILL = "last values kill"
+NET_CHECK, NET_SIM, NET_EXTENSIONS = "network check", "network lives", "network extensions"
 CLOCK_CHECK, WAIT_CHECK, COPY_CHECK = "clock", "waiting", "copying"
 UDP_MODEL, UDP_KILL, UDP_CHECK, UDP_STREAMS, SEAL_CHECK = (
     "udp model",

@@ -24,8 +24,10 @@ from evidence.bug import (
     FRAME_MODEL,
     FRAME_STRESS,
     KILL,
+    LAST_KILL,
     MODEL,
     NET_CHECK,
+    NET_EXTENSIONS,
     NET_SIM,
     PIPE_KILL,
     PIPE_MODEL,
@@ -92,7 +94,7 @@ PLATFORM = [
 ]
 LOOKS = ("--preemptions 1 --stale 1 --most 2000 --first 1", "--preemptions 2 --stale 2 --most 60000 --first 1")
 # The network log's scenarios are wide: a look at three processes, and at their list of images.
-WIDE_LOOKS = ("--preemptions 1 --stale 1 --most 8000 --first 1", "--preemptions 2 --stale 2 --most 4000 --first 1")
+WIDE_LOOKS = ("--preemptions 1 --stale 1 --most 8000 --first 1", "--preemptions 2 --stale 2 --most 16000 --first 1")
 # Suite → source, how to compile it, how to run it: what a shallow look finds needs no deep one.
 PROGRAMS: dict[str, tuple[str, list[str], tuple[str, ...]]] = {
     MODEL: (
@@ -114,6 +116,7 @@ PROGRAMS: dict[str, tuple[str, list[str], tuple[str, ...]]] = {
     RING_MODEL: ("model/ring_scenarios.cpp", PLATFORM, tuple(f"{look} --prefix ring_" for look in LOOKS)),
     FRAME_MODEL: ("model/frame_scenarios.cpp", PLATFORM, tuple(f"{look} --prefix frames_" for look in LOOKS)),
     KILL: ("kill/log_kill.cpp", [], ("--kills 2",)),
+    LAST_KILL: ("kill/last_kill.cpp", [], ("--kills 2",)),
     RKILL: ("kill/recording_kill.cpp", [], ("--rounds 2 --kills 4",)),
     CHECK: ("tests/recording_check.cpp", [], ("--rounds 300",)),
     CLOCK_CHECK: ("tests/clock_check.cpp", [], ("--seed 1 --rounds 100",)),
@@ -125,6 +128,7 @@ PROGRAMS: dict[str, tuple[str, list[str], tuple[str, ...]]] = {
         ("--rounds 8 --kind 0",),
     ),
     NET_CHECK: ("tests/net_check.cpp", ["-DPENSTOCK_TERM_LENGTH_MIN=256"], ("",)),
+    NET_EXTENSIONS: ("tests/net_extensions.cpp", [], ("",)),
     NET_SIM: ("tests/net_sim.cpp", ["-DPENSTOCK_TERM_LENGTH_MIN=256"], ("--lives 400",)),
     STRESS: ("tests/log_stress.cpp", [], ("--seconds 2",)),
     RING_KILL: ("kill/ring_kill.cpp", [], ("--kills 2",)),

@@ -12,7 +12,6 @@ import random
 import select
 import shutil
 import signal
-import socket
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from typing import Any
 import penstock
 from evidence.report import Row
 from penstock.watch import metrics
+from tests.ports import free_port
 
 SMALL: dict[str, dict[str, Any]] = {
     "log": {"capacity": 1 << 16, "max_members": 16},
@@ -36,11 +36,7 @@ PATIENCE = 30.0  # seconds for what a network says later
 
 
 def _address(kind: str) -> str:
-    if kind != "udp":
-        return f"{kind}:living"
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"udp://127.0.0.1:{probe.getsockname()[1]}/7"
+    return f"udp://127.0.0.1:{free_port()}/7" if kind == "udp" else f"{kind}:living"
 
 
 def _work(kind: str, uri: str, role: str, said: int, delay: float) -> None:

@@ -1,6 +1,7 @@
-"""The long runs of the network log alone: simulated lives, and datagrams into its parsers and both state machines.
+"""The long runs of the network log alone: simulated lives, datagrams into its parsers and both state machines, histories of three machines
+with a hostile network, subscriptions that begin in an archive.
 
-`python -m evidence.network lives` and `fuzz`, for `make lives` and `make fuzz`.
+`python -m evidence.network lives`, `fuzz`, `room` and `joins`, for `make lives`, `make fuzz`, `make room` and `make joins`.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from evidence import native
+from evidence.joins import joins
+from evidence.network_room import room
 from evidence.report import Row, show
 
-LIVES, DATAGRAMS = 2_000_000, 100_000_000
+LIVES, DATAGRAMS, HISTORIES, JOINS = 2_000_000, 100_000_000, 50_000, 100_000
 TARGETS = ("wire", "receiver", "sender", "seal")
 ROOT = Path(__file__).parents[1]
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
@@ -46,9 +49,12 @@ def at_random(each: int, seed: int) -> Row:
 def main() -> int:
     """0 if nothing failed."""
     parser = argparse.ArgumentParser(prog="python -m evidence.network", description=__doc__)
-    parser.add_argument("run", choices=("lives", "fuzz"))
+    parser.add_argument("run", choices=("lives", "fuzz", "room", "joins"))
     parser.add_argument(
-        "--count", type=int, default=0, help=f"lives, or inputs of datagrams; {LIVES:,} and {DATAGRAMS:,} unless given"
+        "--count",
+        type=int,
+        default=0,
+        help=f"lives, inputs of datagrams, histories, joins; {LIVES:,}, {DATAGRAMS:,}, {HISTORIES:,}, {JOINS:,} unless given",
     )
     parser.add_argument("--seed", type=int, default=0, help="0: a fresh one, printed")
     given = parser.parse_args()
@@ -56,6 +62,10 @@ def main() -> int:
     print(f"{given.run}, --seed {seed}", flush=True)
     if given.run == "lives":
         row = native.network(lives=given.count or LIVES, seed=seed)
+    elif given.run == "room":
+        row = room(count=given.count or HISTORIES, seed=seed, long=True)
+    elif given.run == "joins":
+        row = joins(count=given.count or JOINS, seed=seed)
     else:
         each = -(-(given.count or DATAGRAMS) // len(TARGETS) // native.PARSES)
         chosen = {name: (each, native.FUZZ[name][2]) for name in TARGETS}

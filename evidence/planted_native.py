@@ -27,6 +27,7 @@ MODULE = "penstock._native.core"
 BUILT = "PENSTOCK_NATIVE_BUGS"  # where the module is, if it was built
 SWITCH = """
 #include <cstdlib>
+#include <dlfcn.h>
 namespace penstock {
 inline bool planted(int bug) {
     static const int chosen = std::getenv("PENSTOCK_BUG") == nullptr ? 0 : std::atoi(std::getenv("PENSTOCK_BUG"));
@@ -53,6 +54,7 @@ EXIT = "tests/exit/test_exit.py::test_the_interpreter_ends_with_handles_in_every
 INSIDE = "tests/threads/test_shared_handles.py::test_a_take_inside_a_take_gets_another_message"
 DECODE = "tests/columns/test_decoding.py"
 LOCK = "tests/threads/test_lock.py"
+WHY = "tests/watch/why/test_why.py"
 NATIVE_BUGS = (
     NativeBug(
         "a fork inherits what other threads were doing",
@@ -67,6 +69,13 @@ NATIVE_BUGS = (
         "const auto [sender, type] = reader.texts();",
         "if (PLANTED) made = empty_tuple(); $0",
         (f"{INSIDE}[try_recv]",),
+    ),
+    NativeBug(
+        "a file of a serving thread keeps its mode in a shared folder",
+        "share_file",
+        "fchmod(fd, shared_file_mode) != 0",
+        "(!PLANTED && $0)",
+        ("tests/share/test_folder.py::test_files_of_a_serving_thread_have_the_groups_mode",),
     ),
     NativeBug(
         "a reader of frames maps them to be written",
@@ -158,7 +167,8 @@ NATIVE_BUGS = (
         "return std::make_shared<PipeWatched>(peer_, until_end);",
         # the thread that drops the last reference takes the GIL for that, in a destructor
         "if (PLANTED) return std::make_shared<PipeWatched>(std::shared_ptr<PipePeer>(peer_.get(), [kept = peer_](PipePeer *) {"
-        " std::thread([kept]() noexcept { PyGILState_Release(PyGILState_Ensure()); }).detach(); }), until_end); $0",
+        ' std::thread([kept]() noexcept { const int state = ((int (*)())dlsym(RTLD_DEFAULT, "PyGILState_Ensure"))();'
+        ' ((void (*)(int))dlsym(RTLD_DEFAULT, "PyGILState_Release"))(state); }).detach(); }), until_end); $0',
         (f"{EXIT}[pipe]",),
     ),
     NativeBug(
@@ -176,11 +186,60 @@ NATIVE_BUGS = (
         ("tests/kinds/sync/test_sync_changes.py::test_a_member_that_joined_and_left_is_named",),
     ),
     NativeBug(
+        "a log that was never published to has ended",
+        "TermLog::has_been_published",
+        "return control_.sessions.value.relaxed() != first_session(geometry_);",
+        "return PLANTED || control_.sessions.value.relaxed() != first_session(geometry_);",
+        ("tests/channels/test_end_of_stream.py::test_a_channel_without_a_publication_has_no_end[log]",),
+    ),
+    NativeBug(
         "a spin looks at no socket",
-        "Subscription::MessageTarget::serve_socket",
+        "MessageTarget::serve_socket",
         "source_->serve_socket();",
         "if (!PLANTED) source_->serve_socket();",
         ("tests/network/test_processes.py::test_a_subscription_that_spins_looks_at_its_socket",),
+    ),
+    NativeBug(
+        "a wait that is over is still noted",
+        "Waiter::~Waiter",
+        "target_.note(0);",
+        "if (!PLANTED) target_.note(0);",
+        (f"{WHY}::test_wait_of_a_thread_is_seen_and_ends",),
+    ),
+    NativeBug(
+        "a note says when its last sleep began",
+        "Waiter::note",
+        "thread_number(), begun_ns_}",
+        "thread_number(), PLANTED ? monotonic_ns() : begun_ns_}",
+        (f"{WHY}::test_wait_lasts_since_its_begin",),
+    ),
+    NativeBug(
+        "an awaited wait that is over is still noted",
+        "AwaitNote::end",
+        "if (--end_->awaits == 0 && !closed())",
+        "if (--end_->awaits == 0 && !closed() && !PLANTED)",
+        (f"{WHY}::test_wait_in_an_event_loop_is_seen[log]",),
+    ),
+    NativeBug(
+        "the note of the dead is believed",
+        "WaitFacts::add",
+        "member.dead ? 0 : note.relaxed()",
+        "member.dead && !PLANTED ? 0 : note.relaxed()",
+        (f"{WHY}::test_note_of_the_dead_is_no_wait",),
+    ),
+    NativeBug(
+        "a slot's next owner has the note of the dead",
+        "Ring::attach_reader",
+        "s.reader.wait.relaxed(0);",
+        "if (!PLANTED) $0",
+        (f"{WHY}::test_slot_of_the_dead_has_no_note",),
+    ),
+    NativeBug(
+        "a request waits for every server",
+        "PipeWaits::for_messages",
+        "answered += replies.writer.messages.relaxed();",
+        "answered += PLANTED ? 1 : replies.writer.messages.relaxed();",
+        (f"{WHY}::test_each_kind_of_wait_says_its_part[request]",),
     ),
 )
 

@@ -8,6 +8,7 @@ from evidence.planting import Planted
 
 EXIT = "tests/exit/test_exit.py"
 HANDLES = "tests/kinds/udp/test_udp.py"
+STATUS = "tests/kinds/udp/test_network_status.py"
 ADDRESSES = "tests/kinds/udp/test_udp_address.py"
 
 
@@ -64,7 +65,30 @@ def _the_end_raises_errors_in_daemon_threads() -> None:
     core.end_handles = lambda: None
 
 
+def _a_receiving_machine_has_no_rates() -> None:
+    from penstock.channels.network import NetworkStatus
+
+    plain = NetworkStatus.__init__
+
+    def without_arrivals(self: NetworkStatus, sessions: Any, receivers: Any, arrives: bool) -> None:
+        plain(self, sessions, receivers, False)
+
+    NetworkStatus.__init__ = without_arrivals  # type: ignore[method-assign]
+
+
+def _receivers_are_not_shown() -> None:
+    from penstock._native import core
+
+    core.udp_receivers = lambda file: []
+
+
 BUGS: dict[str, Planted] = {
+    "a receiving machine has no rates": Planted(
+        _a_receiving_machine_has_no_rates, (f"{STATUS}::test_the_receiving_machine_has_rates",)
+    ),
+    "a publication's receivers are not shown": Planted(
+        _receivers_are_not_shown, (f"{STATUS}::test_a_publication_says_what_its_receivers_needed",)
+    ),
     "subscriptions of one endpoint may have other options": Planted(
         _subscriptions_of_an_endpoint_may_differ,
         (f"{HANDLES}::test_subscriptions_of_one_endpoint_share_its_options",),

@@ -36,17 +36,19 @@ class Row:
 
 
 def show(rows: list[Row]) -> None:
-    """Prints the table."""
+    """Prints the table, and what failed once more below it: the end is what is read first."""
     print(f"\n{'suite':10} {'what':52} {'count':>15} {'failures':>8} {'seconds':>8}")
     for row in rows:
         if row.skipped:
             print(f"{row.suite:10} {row.what:52} {'skipped':>15} {'':8} {'':8}  {row.skipped}")
             continue
         print(f"{row.suite:10} {row.what:52} {row.count:15,} {row.failures:8,} {row.seconds:8.1f}")
-        if row.failure:
-            print(f"{'':10} reproduce: {row.failure}")
     total = sum(row.failures for row in rows)
     print(f"{'':10} {'all suites':52} {'':15} {total:8,} {sum(row.seconds for row in rows):8.1f}")
+    for row in (row for row in rows if row.failures):
+        print(f"\n{row.suite}: {row.failures:,} of {row.count:,} {row.what}\nreproduce: {row.failure}")
+        for which, wrong in list(row.details.items())[:5]:
+            print(f"  {which}: {str(wrong)[:300]}")
 
 
 def save(rows: list[Row], path: Path) -> None:

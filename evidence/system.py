@@ -7,7 +7,6 @@ import errno
 import os
 import random
 import shutil
-import socket
 import sys
 import tempfile
 import time
@@ -22,6 +21,7 @@ import pyarrow  # noqa: F401  loaded before any attack: a fault while it loads i
 import penstock
 from evidence.ptrace import Child, supported
 from evidence.report import WORKERS, Row
+from tests.ports import free_port
 
 NETWORK_ERRORS = (errno.EAGAIN, errno.ENOBUFS, errno.EPERM, errno.ENETDOWN)
 ERRORS = (errno.ENOSPC, errno.ENOMEM, errno.EMFILE, errno.EIO, errno.EACCES, errno.EINTR)
@@ -206,9 +206,7 @@ def _udp() -> str:
 def _choose_port(ground: Ground) -> None:
     import penstock.kinds.udp.opener  # noqa: F401  loaded before any attack
 
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        os.environ[PORT] = str(probe.getsockname()[1])
+    os.environ[PORT] = str(free_port())
 
 
 def _send_over_udp(ground: Ground) -> None:
