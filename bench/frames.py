@@ -12,7 +12,7 @@ from bench import rivals
 from bench.ipc import cpu_ns, own_channels
 from bench.processes import flow
 from bench.report import Report
-from bench.rivals import frames
+from bench.rivals import frames, frames_varying
 from evidence.bounded import Failed
 
 NAMES = ("iceoryx2_loan", "shm_frames")
@@ -24,7 +24,7 @@ NUMPY = "NumPy's part of both"
 def run(report: Report) -> None:
     """All of it, everyone in turn, several times, medians."""
     found, report.missing = rivals.load(NAMES)
-    everyone = {"penstock": frames, **found}
+    everyone = {"penstock": frames, "penstock, sizes vary": frames_varying, **found}
     with own_channels():
         in_one_process(report)
         arrays(report)
@@ -42,35 +42,38 @@ def in_one_process(report: Report) -> None:
     A clock is read between the two, since the pool has few buffers; its own time is measured beside them and taken off.
     """
     count, rounds = (300, 2) if report.quick else (3_000, 40)
+    cases = [(size, varies) for size in SIZES for varies in (False, True)]
     ends = {
-        size: (
-            penstock.publish(f"frames:one{size}", shape=(size,), buffers=4),
-            penstock.subscribe(f"frames:one{size}", conflate=False),
+        (size, varies): (
+            penstock.publish(f"frames:one{size}{varies}", shape=(size,), varies=varies, buffers=4),
+            penstock.subscribe(f"frames:one{size}{varies}", conflate=False),
         )
-        for size in SIZES
+        for size, varies in cases
     }
-    found: dict[int, list[tuple[float, float]]] = {size: [] for size in SIZES}
+    found: dict[tuple[int, bool], list[tuple[float, float]]] = {case: [] for case in cases}
     clocks = []
     for _ in range(rounds):
         clocks.append(cpu_ns(time.process_time_ns, count))
-        for size, (pub, sub) in ends.items():
+        for case, (pub, sub) in ends.items():
             publishing = receiving = 0
+            shape = case[0] // 2 if case[1] else None
             for _ in range(count):
                 begun = time.process_time_ns()
-                with pub.acquire() as frame:
+                with pub.acquire(shape=shape) as frame:
                     frame.array[0] = 1
                 between = time.process_time_ns()
                 assert sub.recv().array[0] == 1
                 publishing, receiving = publishing + between - begun, receiving + time.process_time_ns() - between
-            found[size].append((publishing / count - clocks[-1], receiving / count - clocks[-1]))
+            found[case].append((publishing / count - clocks[-1], receiving / count - clocks[-1]))
     report.note(
         f"a reading of the clock of CPU time takes {statistics.median(clocks):.0f} ns, which are taken off each call"
     )
-    for size, (pub, sub) in ends.items():
+    for (size, varies), (pub, sub) in ends.items():
         pub.close()
         sub.close()
-        for name, values in zip(("publish", "receive"), zip(*found[size], strict=True), strict=True):
-            report.add(f"{SIZES[size]}, one process", f"penstock {name}", "CPU per frame", list(values), "ns")
+        for name, values in zip(("publish", "receive"), zip(*found[size, varies], strict=True), strict=True):
+            who = f"penstock {name}, sizes vary" if varies else f"penstock {name}"
+            report.add(f"{SIZES[size]}, one process", who, "CPU per frame", list(values), "ns")
 
 
 def arrays(report: Report) -> None:

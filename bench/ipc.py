@@ -106,6 +106,24 @@ def in_one_process(report: Report, channel: str, **options: Any) -> None:
         report.add("64 B, one process", f"penstock {name}", "CPU per message", values, "ns")
 
 
+def last_values(report: Report) -> None:
+    """CPU time of a send of JSON to a log without and with last values, in turn."""
+    count, rounds = (500, 2) if report.quick else (5_000, 60)
+    message = {"name": "gain", "value": 3, "filler": "x" * 24}
+    ways: dict[str, dict[str, Any]] = {"plain": {}, "last": {"last": "name"}}
+    with contextlib.ExitStack() as opened:
+        pubs = {
+            way: opened.enter_context(penstock.publish(f"log:{way}", codec="json", **options))
+            for way, options in ways.items()
+        }
+        found: dict[str, list[float]] = {way: [] for way in pubs}
+        for _ in range(rounds):
+            for way, pub in pubs.items():
+                found[way].append(cpu_ns(lambda pub=pub: pub.send(message), count))
+    for way, who in (("plain", "penstock send"), ("last", "penstock send, last values")):
+        report.add("JSON, 60 B, one process", who, "CPU per message", found[way], "ns")
+
+
 def one_by_one(report: Report, who: str, rival: ModuleType) -> None:
     """The same for a rival; only the calling thread's time counts, for a driver may run beside it."""
     case, count, rounds = "64 B, one process", report.sized(2_000, quick=200), report.sized(40, quick=2)

@@ -11,6 +11,7 @@ from bench.ipc import (
     bare_calls,
     copies,
     in_one_process,
+    last_values,
     latency,
     of_two_copies,
     one_by_one,
@@ -35,6 +36,7 @@ def run(report: Report) -> None:
     with own_channels():
         bare_calls(report)
         in_one_process(report, "log:one", term_length=1 << 20)
+        last_values(report)
         if "pyaeron" in found:
             one_by_one(report, "pyaeron", found["pyaeron"])
         native(report)

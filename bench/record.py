@@ -1,4 +1,4 @@
-"""Does recording keep up, and what does it cost the writer? 1 KiB messages into memory-backed storage.
+"""Does recording keep up, and what does it cost the writer? 1 KiB messages, and a camera's frames, into memory-backed storage.
 
 The storage is warmed first: a virtual machine's memory is several times slower when the host hands it out for the first
 time. The same run measures the throughput of a plain `pwrite` of the same bytes there.
@@ -13,6 +13,8 @@ import tempfile
 import time
 from typing import Any
 
+import numpy as np
+
 import penstock
 from bench.ipc import own_channels, tried
 from bench.report import Report
@@ -22,6 +24,8 @@ MESSAGE = os.urandom(SIZE)
 CASE, PACED = "1 KiB messages", "1 KiB messages at 1 GB/s"
 BARE, RECORDED = "no recorder, reader in a process", "recorder in a process"
 PLAIN = "plain pwrite of the same bytes"
+CAMERA, RATE = "640x480x3 at 60 Hz", 60
+ENCODINGS = ("raw", "zstd", "png", "jpeg")
 
 
 def run(report: Report) -> None:
@@ -42,6 +46,7 @@ def run(report: Report) -> None:
             run(RECORDED, CASE, RECORDED, _burst, f"log:rec{number}", count, record=True)
         for number in range(rounds):
             run(RECORDED, PACED, "paced", _paced, f"log:paced{number}", count)
+        camera(report)
     for who in (BARE, RECORDED):
         if found[who]:
             report.add(CASE, who, "throughput", [one[0] / 1e9 for one in found[who]], "GB/s")
@@ -55,8 +60,50 @@ def run(report: Report) -> None:
     aims(report)
 
 
+def camera(report: Report) -> None:
+    """What a camera's recorder costs in its process, by the encoding of the frames; its start is taken off."""
+    count, rounds = report.sized(300, quick=5, short=120), report.sized(3, quick=1, short=1)
+    found: dict[str, list[tuple[float, float, float]]] = {asked: [] for asked in ENCODINGS}
+    for number in range(rounds):
+        start = tried(report, "raw", CAMERA, "no frame", _camera, f"frames:none{number}", "raw", 0)
+        for asked in ENCODINGS:
+            one = tried(report, asked, CAMERA, f"{count} frames", _camera, f"frames:{asked}{number}", asked, count)
+            if one is not None and start is not None:
+                cpu, lost, ratio = one
+                found[asked].append((max(0.0, cpu - start[0]) / count, lost, ratio))
+    for asked, rows in found.items():
+        if rows:
+            report.add(CAMERA, asked, "recorder's CPU per frame", [cpu / 1e6 for cpu, _, _ in rows], "ms")
+            report.add(CAMERA, asked, "cores", [cpu * RATE / 1e9 for cpu, _, _ in rows], "cores")
+            report.add(CAMERA, asked, "lost", [lost / count for _, lost, _ in rows], "of 1")
+            report.add(CAMERA, asked, "size, of a raw recording", [ratio for _, _, ratio in rows], "of 1")
+
+
+def _camera(name: str, asked: str, count: int) -> tuple[float, float, float]:
+    """(CPU ns of the recorder's process, frames lost, bytes of a raw recording's) at 60 Hz."""
+    folder = tempfile.mkdtemp(prefix="penstock-bench-archive-", dir="/dev/shm")
+    y, x = np.mgrid[:480, :640]
+    scene = np.stack([x / 3 + y / 5, x / 2, y / 2], -1) + np.random.default_rng(7).integers(0, 8, (480, 640, 3))
+    frames = [np.roll(scene, step * 7, 1).astype("u1") for step in range(8)]
+    try:
+        with penstock.publish(name, shape=(480, 640, 3)) as pub:
+            used = _ended_cpu()
+            archive = penstock.Archive(folder)
+            recorder = archive.record(name, process=True, pixels=asked)
+            begun = time.perf_counter()
+            for number in range(count):
+                time.sleep(max(0.0, begun + number / RATE - time.perf_counter()))
+                pub.send(frames[number % 8])
+            recorder.stop()
+            info = archive.find(name)
+        return _ended_cpu() - used, float(info.lost_messages or 0), info.ratio or 1.0
+    finally:
+        shutil.rmtree(folder)
+
+
 def aims(report: Report) -> None:
     """The aims of a recorder that keeps up."""
+    report.at_most(CAMERA, "recorded raw", 0.5, "cores", report.get(CAMERA, "raw", "cores"))
     without = report.get(CASE, BARE, "writer CPU per message")
     with_it = report.get(CASE, RECORDED, "writer CPU per message")
     report.at_least(CASE, "recorded", 1.0, "GB/s", report.get(CASE, RECORDED, "throughput"))

@@ -1,4 +1,5 @@
-"""How long does a sleeping reader take to wake? Round trips of two processes, by where they run, against a bare futex in the same place.
+"""How long does a sleeping reader take to wake, and how often does an idle one? Round trips of two processes, by where they run, against a bare
+futex in the same place; and readers to whom nobody sends.
 
 On a virtual machine a core that sleeps is woken through the host, which takes 20 to 50 µs. Two processes on one core hand it to each
 other in a few. So one number says nothing, and each placement has its own.
@@ -6,11 +7,14 @@ other in a few. So one number says nothing, and each placement has its own.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import math
 import os
+import resource
 import statistics
+import threading
 import time
 from typing import Any
 
@@ -31,8 +35,11 @@ WAYS: dict[str, dict[str, Any]] = {
     "penstock, as it comes": {},
     "penstock spinning": {"spin": math.inf},
 }
-BARE = "bare futex, C++"
+BARE, NOTED = "bare futex, C++", "bare futex with the note of a wait, C++"
+NOTE = "the note alone"
 CPU, TOGETHER = "CPU of one side", "both on one core"
+IDLE = "an idle reader"
+IDLE_WAYS = ("log:idle", "sync:idle", "ring:idle", "pipe:idle", "udp://127.0.0.1:24517/7")
 TRIPS = 10  # one in so many is made once more, to say where both sides are
 
 
@@ -51,7 +58,7 @@ def run(report: Report) -> None:
         case = f"64 B, round trip, {place}"
         found: dict[str, list[dict[str, float]]] = {}
         for _ in range(rounds):
-            for who in (BARE, *WAYS):
+            for who in (BARE, NOTED, *WAYS):
                 if place in ("one core", "both busy") and WAYS.get(who, {}).get("spin") == math.inf:
                     continue  # the spinner would keep the other off its core for whole time slices
                 if not report.tries(who, case):
@@ -65,21 +72,75 @@ def run(report: Report) -> None:
         for who, runs in found.items():
             for metric in ("p50", "p99", CPU):
                 report.add(case, who, metric, [one[metric] for one in runs], "µs")
+            if who == NOTED:
+                report.add(case, who, NOTE, [one[NOTE] for one in runs], "ns")
             report.add(case, who, TOGETHER, [one[TOGETHER] for one in runs], "% of trips")
+    idle(report)
     aims(report)
+
+
+def idle(report: Report) -> None:
+    """Readers that fell asleep a while ago, to whom nobody sends."""
+    seconds = 1.0 if report.quick else 10.0
+    for uri in IDLE_WAYS:
+        kind = uri.partition(":")[0] + ":"
+        try:
+            rest, cpu = bounded(report.limit, f"{seconds:.0f} s of rest", _rest, uri, seconds)
+        except Failed as error:
+            report.failed(kind, IDLE, error)
+            continue
+        report.add(IDLE, kind, "wake-ups", rest, "a second")
+        report.add(IDLE, kind, "CPU", cpu * 1e6, "µs a second")
+
+
+def _rest(uri: str, seconds: float) -> tuple[float, float]:
+    """Wake-ups and seconds of CPU time of a process with one idle reader, each per second."""
+    results = Results()
+    with penstock.publish(uri):
+        other = child("the reader", _idler, uri, seconds, results)
+        found: tuple[float, float] = results.get([other])
+        results.done.set()
+        join([other])
+    return found
+
+
+def _idler(uri: str, seconds: float, results: Results) -> None:
+    with penstock.subscribe(uri) as sub:
+        reader = threading.Thread(target=_receive, args=(sub, seconds + 3))
+        reader.start()
+        time.sleep(2.0)  # its first slices are short
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        begun = time.monotonic()
+        time.sleep(seconds)
+        after, passed = resource.getrusage(resource.RUSAGE_SELF), time.monotonic() - begun
+        used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        results.put(
+            ((after.ru_nvcsw - before.ru_nvcsw - 1) / passed, used / passed)
+        )  # one sleep is this function's own
+        reader.join()
+        results.wait()
+
+
+def _receive(sub: Any, seconds: float) -> None:
+    with contextlib.suppress(penstock.TimedOut):
+        sub.recv(timeout=seconds)
 
 
 def measure(bare: Any, who: str, place: str, count: int) -> dict[str, float]:
     """One run, beside what keeps cores busy."""
     first, second, busy = PLACES[place]
     everyone = [child("what keeps a core busy", _hog, core) for core in busy]
-    if who == BARE:
+    if who in (BARE, NOTED):
         cores = [str(0 if core is None else core + 1) for core in (first, second)]
         found = json.loads(
-            program(30, "its round trips", [bare, "--count", count, "--first", cores[0], "--second", cores[1]])
+            program(
+                30,
+                "its round trips",
+                [bare, "--count", count, "--first", cores[0], "--second", cores[1], "--note", str(int(who == NOTED))],
+            )
         )
         in_us = {metric: found[key] / 1e3 for metric, key in (("p50", "p50"), ("p99", "p99"), (CPU, "cpu"))}
-        return {**in_us, TOGETHER: 100 * found["together"] / count}
+        return {**in_us, TOGETHER: 100 * found["together"] / count, NOTE: found["note"]}
     return _trips(everyone, first, second, count, WAYS[who])
 
 
@@ -143,11 +204,16 @@ def _trips(
 
 
 def aims(report: Report) -> None:
-    """Sleeping as fast as the kernel wakes; spinning only where it pays."""
+    """Sleeping as fast as the kernel wakes; spinning only where it pays; rest where nothing happens."""
+    for kind in ("log:", "sync:", "ring:"):
+        report.at_most(IDLE, f"wake-ups of {kind}", 1.5, "a second", report.get(IDLE, kind, "wake-ups"))
     for place in PLACES:
         case = f"64 B, round trip, {place}"
         asleep, comes, _ = WAYS
         report.at_most(case, "sleeping, times a bare futex", 1.25, "×", report.ratio(case, "p50", asleep, BARE))
+        trip, note = report.get(case, BARE, "p50"), report.get(case, NOTED, NOTE)
+        share = None if trip is None or note is None else 100 * note / (1000 * trip / 2)
+        report.at_most(case, "the note, of a bare wake-up", 1.0, "%", share)
         if place == "apart":
             report.at_most(case, "as it comes", 1.5, "µs", report.get(case, comes, "p50"))
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import penstock
 
 BUFFERS = 32
@@ -13,16 +15,25 @@ def prepare(name: str, readers: int, size: int) -> None:
     penstock.publish(f"frames:{name}", shape=(size,), buffers=BUFFERS).close()
 
 
-class _Sender:
+class FrameSender:
+    """A publication of whole buffers."""
+
+    note = NOTE
+
     def __init__(self, name: str) -> None:
         self.pub = penstock.publish(f"frames:{name}")
         self.close, self.sent = self.pub.close, 0
 
+    def acquire(self) -> Any:
+        """A buffer to be filled."""
+        return self.pub.acquire()
+
     def send(self, data: bytes) -> None:
+        """Publishes the next frame."""
         if self.sent % 8 == 0:
-            while self.pub.lag > BUFFERS // 2 * NOTE:
+            while self.pub.lag > BUFFERS // 2 * self.note:
                 pass
-        with self.pub.acquire() as frame:
+        with self.acquire() as frame:
             frame.array[0] = self.sent % 256
         self.sent += 1
 
@@ -37,9 +48,9 @@ class _Receiver:
         self.received += 1
 
 
-def sender(name: str, readers: int, size: int) -> _Sender:
+def sender(name: str, readers: int, size: int) -> FrameSender:
     """A publication."""
-    return _Sender(name)
+    return FrameSender(name)
 
 
 def receiver(name: str, number: int, size: int) -> _Receiver:
