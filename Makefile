@@ -23,11 +23,15 @@ OPTIONS :=
 TESTS :=
 LIVES := 2000000
 QUERIES := 1000000
+GRAPHS := 1000
 DEATHS := 1000
+ROUNDS := 100000
 DATAGRAMS := 100000000
+HISTORIES := 50000
+JOINS := 100000
 
 .DEFAULT_GOAL := help
-.PHONY: screenshots help setup demo test test-pythons check fix native stress crash interop network queries lives fuzz bench docs stubs evidence sim wheel wheel-test wheels-everywhere ci clean
+.PHONY: blackbox screenshots help setup demo test test-pythons check fix native stress crash interop network queries graphs lives fuzz room joins bench docs stubs evidence sim wheel wheel-test wheels-everywhere ci clean
 
 help: ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -49,8 +53,10 @@ $(DEMO): $(NATIVE) $(SOURCES)
 	$(call install,--no-deps --force-reinstall build/made/*.whl)
 	@touch $@
 
+# Spark's Python workers import PySpark from an archive if it is there, and compile it anew: half a second of each of the tests' processes.
 $(STAMP): $(DEMO)
 	$(call packages,dev)
+	@rm -f $(VENV)/lib/python*/site-packages/pyspark/python/lib/pyspark.zip
 	@touch $@
 
 # The many short JVMs of the tests start in half the CPU time with it. A JVM that it does not fit ignores it.
@@ -105,14 +111,26 @@ interop: $(STAMP) ## Conversations with real Aeron drivers, which are installed 
 network: $(STAMP) ## The long runs over real sockets: 40 million messages over a bad link, a million forged datagrams
 	PENSTOCK_LONG=1 $(BIN)/python -m pytest tests/network $(OPTIONS)
 
+blackbox: $(STAMP) ## Kill all programs of a robot and take a snapshot: make blackbox ROUNDS=100000
+	PENSTOCK_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -n auto tests/blackbox/test_killed_programs.py
+
 queries: $(STAMP) ## Queries over memory, recordings and tables beside an oracle: make queries QUERIES=1000000 DEATHS=1000
 	PENSTOCK_QUERIES=$(QUERIES) PENSTOCK_LIVES=$(DEATHS) $(BIN)/python -m pytest tests/tables/lake $(OPTIONS)
+
+graphs: $(STAMP) ## Graphs of waiting processes, of which penstock why must find each chain: make graphs GRAPHS=1000
+	PENSTOCK_GRAPHS=$(GRAPHS) $(BIN)/python -m pytest -n auto --dist load tests/watch/why $(OPTIONS)
 
 lives: $(STAMP) ## Lives of the network log in its simulator: make lives LIVES=2000000
 	$(BIN)/python -m evidence.network lives --count $(LIVES) --seed $(EVIDENCE_SEED)
 
 fuzz: $(STAMP) ## Datagrams into the network log's parsers and state machines: make fuzz DATAGRAMS=100000000
 	$(BIN)/python -m evidence.network fuzz --count $(DATAGRAMS) --seed $(EVIDENCE_SEED)
+
+room: $(STAMP) ## Three machines with a hostile network between them (needs root): make room HISTORIES=50000
+	$(BIN)/python -m evidence.network room --count $(HISTORIES) --seed $(EVIDENCE_SEED)
+
+joins: $(STAMP) ## Subscriptions that begin in an archive and go on live: make joins JOINS=100000
+	$(BIN)/python -m evidence.network joins --count $(JOINS) --seed $(EVIDENCE_SEED)
 
 bench: $(STAMP) ## Run every benchmark with rivals, and write the results into out/bench: make bench SIZE=--short
 	$(call packages,bench)

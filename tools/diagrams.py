@@ -64,7 +64,7 @@ PICTURES = (
         ("camera",),
         (("reader", "leases a buffer"), ("reader", "leases the same one")),
         "mmm.",
-        "buffers of one shape; nothing is copied",
+        "buffers of one size; nothing is copied",
     ),
     Picture(
         "udp",

@@ -1,5 +1,6 @@
 """Draws the pictures of the docs that show programs: `penstock top` beside a small robot of real processes, a query that is asked again and
-again beside a sensor, the monitor beside the demo, and a report of its archive. Needs Chromium: the system's, or `playwright install chromium`, or CHROMIUM names a program.
+again beside a sensor, what `penstock why` says of a deadlock, the monitor beside the demo, and a report of its archive. `python tools/screenshots.py why` draws one of
+them: top, query, why, demo. The demo's need Chromium: the system's, or `playwright install chromium`, or CHROMIUM names a program.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import penstock
 from penstock.tables import pipeline
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
+EXAMPLES = Path(__file__).parents[1] / "examples"
 COLUMNS, LINES, LOOKS = 118, 12, 8
 HOME = b"\x1b[H"
 PENSTOCK = [sys.executable, "-u", "-m", "penstock"]
@@ -244,7 +246,21 @@ def draw_demo() -> None:
         draw_report(chromium, archive)
 
 
+def draw_why() -> None:
+    """What `penstock why` says of the deadlock that is among the examples."""
+    sys.path.insert(0, str(EXAMPLES / "blackbox"))
+    from deadlock import deadlocked
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["PENSTOCK_DIR"] = folder
+        with deadlocked():
+            shown = subprocess.run([*PENSTOCK, "why"], capture_output=True, text=True, check=True).stdout
+    pieces = [line[at : at + COLUMNS] for line in shown.splitlines() for at in range(0, len(line), COLUMNS)]
+    draw_terminal("why", ["$ penstock why", *pieces], "penstock why")
+
+
+DRAWN = {"top": draw_top, "query": draw_query, "why": draw_why, "demo": draw_demo}
+
 if __name__ == "__main__":
-    draw_top()
-    draw_query()
-    draw_demo()
+    for name in sys.argv[1:] or DRAWN:
+        DRAWN[name]()
