@@ -74,7 +74,7 @@ def run(
     spark: the session that does the work; None: this machine does it, without a JVM. own: files that define the user's tables, which
     are SQL; see docs/tables/spark.md. Other options, and errors, as of `penstock.tables.run`.
     """
-    with Pipeline(spark, archive, out, Options(**options), own=own, progress=progress) as made:
+    with Pipeline(spark, archive, out, Options.given(options), own=own, progress=progress) as made:
         outcome = made.step()
     made.check()
     return outcome
@@ -93,7 +93,7 @@ def follow(
     **options: Unpack[Given],
 ) -> Outcome:
     """Brings the tables up to date, and continues as messages arrive; see `penstock.tables.follow`."""
-    with unlogged(), Pipeline(spark, archive, out, Options(**options), own=own, progress=progress) as made:
+    with unlogged(), Pipeline(spark, archive, out, Options.given(options), own=own, progress=progress) as made:
         outcome = following.follow(made, every=every, until=until, on_step=on_step)
     made.check()
     return outcome

@@ -51,7 +51,7 @@ def follow(
     end; by default nothing but an error or an interrupt ends it. on_step: called after each step. Other options, and errors, as of
     `run`; what is left out is logged once.
     """
-    with Pipeline(archive, out, Options(**options)) as pipeline:
+    with Pipeline(archive, out, Options.given(options)) as pipeline:
         outcome = _follow(pipeline, every=every, until=until, on_step=on_step)
     pipeline.check()
     return outcome

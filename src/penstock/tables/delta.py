@@ -47,7 +47,9 @@ class Table:
             return None
         except deltalake.exceptions.DeltaError as error:
             if version is not None:
-                raise NotFound(f"{place} has no version {version}: {_line(error)}") from error
+                newest = cls.open(place)
+                why = f"the newest is {newest.version}" if newest and newest.version < version else _line(error)
+                raise NotFound(f"{place} has no version {version}: {why}") from error
             raise Corrupt(f"the log of {place} cannot be read: {_line(error)}") from error
 
     @classmethod

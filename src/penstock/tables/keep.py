@@ -119,7 +119,7 @@ def erase(
     """
     span = interval(since, until)
     if stream is None and span == (LEAST, MOST):
-        raise Invalid("name a stream, or a span of time")
+        raise Invalid("name a stream, or a span of time by since and until")
     place = Place.of(out)
     if not names(place):
         raise NotFound(f"{place} holds no tables")

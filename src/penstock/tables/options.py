@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
+from penstock.channels import checks
 from penstock.columns.contract import types
 from penstock.columns.contract.decoding import MODES
 from penstock.errors import Invalid
+from penstock.util.strict import near
 from penstock.util.units import seconds
 
 COMPRESSIONS = ("snappy", "zstd", "lz4", "gzip", "brotli", "none")
@@ -48,7 +50,7 @@ class Given(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Options:
-    """How tables are made; see `run`."""
+    """How tables are made; see `run`. `Options.given` is for names that a user wrote."""
 
     compression: str = "snappy"
     schema: Mapping[str, str] = field(default_factory=dict)
@@ -59,6 +61,14 @@ class Options:
     restored: str | None = None
     rebuild: Sequence[str] = ()
 
+    @classmethod
+    def given(cls, options: Mapping[str, Any]) -> Options:
+        """From options by name. TypeError for one that there is not."""
+        for name in options:
+            if name not in cls.__dataclass_fields__:
+                raise TypeError(f"run() has no option {name!r}{near(name, cls.__dataclass_fields__)}")
+        return cls(**options)
+
     def __post_init__(self) -> None:
         if self.compression not in COMPRESSIONS:
             raise Invalid(f"compression is {self.compression!r}: there are {', '.join(COMPRESSIONS)}")
@@ -66,6 +76,13 @@ class Options:
             raise Invalid(f"new_keys is {self.new_keys!r}: it must be {', '.join(MODES)}")
         if self.restored not in (None, *ON_RESTORE):
             raise Invalid(f"restored is {self.restored!r}: it must be {' or '.join(ON_RESTORE)}")
+        checks.whole(self.range_bytes, "range_bytes", 1)
+        checks.whole(self.commit_bytes, "commit_bytes", 1)
+        checks.texts(self.rebuild, "rebuild", "streams")
+        if not isinstance(self.schema, Mapping):
+            raise Invalid(
+                f"schema is {self.schema!r}: it must be a mapping, as {{'log:imu': 'px double, ts timestamp'}}"
+            )
         for stream, text in self.schema.items():
             try:
                 types.parse(text)

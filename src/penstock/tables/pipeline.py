@@ -356,7 +356,7 @@ def run(
     Raises `Busy` if another pipeline writes to `out`, and `Corrupt` if a recording or a stream of the archive is damaged; all else is in
     the tables then.
     """
-    with Pipeline(archive, out, Options(**options), engine=engine, progress=progress) as pipeline:
+    with Pipeline(archive, out, Options.given(options), engine=engine, progress=progress) as pipeline:
         outcome = pipeline.step()
     pipeline.check()
     return outcome

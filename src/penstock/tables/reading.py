@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock.channels import checks
 from penstock.columns.parts import table_name
 from penstock.errors import Corrupt, Invalid, NotFound
 from penstock.tables.delta import Table
@@ -32,6 +33,10 @@ def open_table(out: Where, name: str, *, version: int | None = None) -> Table:
     name: `messages`, `losses`, `streams/NAME`, a table of the user's own, or a stream's channel, for the table of its columns.
     """
     place = Place.of(out)
+    if version is not None:
+        checks.whole(version, "version")
+    if not isinstance(name, str):
+        raise Invalid(f"{name!r} is no name of a table, such as 'messages' or 'log:imu'")
     where = _existing_folder(place, name) if ":" in name else _check_name(name)
     found = Table.open(place / where, version)
     if found is None:
@@ -107,6 +112,7 @@ def files_of(table: Table, stream: str | None = None) -> list[File]:
 
 def uris(out: Where, name: str, *, stream: str | None = None, version: int | None = None) -> list[str]:
     """The Parquet files of a table as other readers take them; of one stream, or of all."""
+    _check_stream(stream)
     table = open_table(out, name, version=version)
     return [table.place.location(file.path) for file in files_of(table, stream)]
 
@@ -122,9 +128,20 @@ def read(
     """A table as `pyarrow.Table`.
 
     name: as `open_table` takes it. stream: only this stream's rows. columns: only these. version: an earlier one. Files that VACUUM has
-    deleted since are `NotFound`.
+    deleted since, and columns that the table lacks, are `NotFound`.
     """
-    return read_files(open_table(out, name, version=version), columns, stream)
+    _check_stream(stream)
+    opened = open_table(out, name, version=version)
+    if columns is not None:
+        there = opened.schema.names
+        if unknown := sorted(set(checks.texts(columns, "columns", "names")) - set(there)):
+            raise NotFound(f"{opened.place} has no columns {', '.join(unknown)}; it has {', '.join(there)}")
+    return read_files(opened, columns, stream)
+
+
+def _check_stream(stream: object) -> None:
+    if not isinstance(stream, str | None):
+        raise Invalid(f"stream is {stream!r}: it must be a channel, such as 'log:imu'")
 
 
 def read_files(opened: Table, columns: Sequence[str] | None = None, stream: str | None = None) -> pa.Table:

@@ -71,7 +71,10 @@ def is_remote(text: str | os.PathLike[str]) -> bool:
 def where(given: str | os.PathLike[str], what: str = "the place", *, to_write: bool = False) -> Place:
     """The place that a path, a `file:` URI or a URI of an object storage or a server names. `Invalid` for any other URI, and for one
     with credentials in it. what: for the error. to_write: not a server."""
-    text = os.fsdecode(given)
+    try:
+        text = os.fsdecode(given)
+    except TypeError:
+        raise Invalid(f"{what} is {given!r}: it must be a path or a URI") from None
     if "\0" in text:
         raise Invalid(f"{what} is {text!r}: a path cannot contain a NUL")
     if not is_uri(text):

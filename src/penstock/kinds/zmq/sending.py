@@ -93,7 +93,11 @@ class ZmqSending(ZmqHandle):
         return parts
 
     def _try(self, frames: list[Any]) -> int | None:
-        """The position after the message, or None if there is no room."""
+        """The position after the message, or None if there is no room.
+
+        A send looks once a millisecond at what the io threads reported (`max_command_delay`): a peer that has just connected or
+        made room is not seen. Reading EVENTS looks at once.
+        """
         with self._lock:
             socket, zmq = self._open(), self._zmq
             try:
@@ -114,11 +118,7 @@ class ZmqSending(ZmqHandle):
             return self._written
 
     def _offer(self, socket: Any, frames: list[Any]) -> bool:
-        """Whether the socket took the message.
-
-        A send looks once a millisecond at what the io threads reported (`max_command_delay`): a peer that has just connected or
-        made room is not seen. Reading EVENTS looks at once.
-        """
+        """Whether the socket took the message."""
         try:
             if len(frames) == 1:
                 self._put(frames[0], self._noblock)
