@@ -69,6 +69,9 @@ class Bridge:
         drop_after: float | None = None,
     ) -> None:
         there, onto = uri_of(source), uri_of(target)
+        for one in (there, onto, "" if back is None else uri_of(back)):
+            if not isinstance(one, str):
+                raise Invalid(f"a channel is named by a string such as 'log:imu', not by {type(one).__name__}")
         if both and back is not None:
             raise Invalid("both and back are two ways to name where the other direction is heard: give one of them")
         strict = not (is_pattern(there) or _trunk(there) or _trunk(onto))

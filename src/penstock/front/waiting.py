@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from penstock.channels.checks import limit_of
@@ -53,9 +53,9 @@ def _select_ready(given: list[Any], ends: list[Any], ready: list[Any]) -> list[A
 
 
 def _check_subscriptions(subscriptions: Sequence[Any], timeout: float | None) -> list[Any]:
-    """The handles that were given. `Invalid` for a single one: to iterate over it would wait for its messages and take them. The same
+    """The handles that were given. `Invalid` for what is no list, also for a single one: to iterate over it would wait for its messages and take them. The same
     for none without a timeout: nothing would end the wait."""
-    if hasattr(subscriptions, "channel"):
+    if hasattr(subscriptions, "channel") or not isinstance(subscriptions, Iterable):
         raise Invalid(f"wait takes a list of handles: write [handle] for one, here {subscriptions!r}")
     given = list(subscriptions)
     if not given and timeout is None:

@@ -46,7 +46,7 @@ from penstock.record.write.writer import PendingWriter, RecordingWriter, no_new_
 from penstock.util import units
 from penstock.util.clock import Clock
 from penstock.util.durable import own_errors
-from penstock.util.storage import local, where
+from penstock.util.storage import local, text_of, where
 
 if TYPE_CHECKING:
     from penstock.record.serve.server import Server
@@ -60,7 +60,7 @@ class Archive(ArchiveReader):
     """
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = True, clock: Clock | None = None) -> None:
-        path = os.fsdecode(path)
+        path = text_of(path, "the archive")
         word = path.partition(":")[0]
         if word in (FAKE, *kind_names()) and not os.path.exists(path):
             raise Invalid(f"{path} is a channel: give an archive's folder (./{path} if it has that name)")

@@ -68,13 +68,18 @@ def is_remote(text: str | os.PathLike[str]) -> bool:
     return found is not None and found[1].lower() in SCHEMES
 
 
+def text_of(given: str | os.PathLike[str], what: str) -> str:
+    """The text of a path or a URI; `Invalid` for anything else."""
+    try:
+        return os.fsdecode(given)
+    except TypeError:
+        raise Invalid(f"{what} is {given!r}: it must be a path or a URI") from None
+
+
 def where(given: str | os.PathLike[str], what: str = "the place", *, to_write: bool = False) -> Place:
     """The place that a path, a `file:` URI or a URI of an object storage or a server names. `Invalid` for any other URI, and for one
     with credentials in it. what: for the error. to_write: not a server."""
-    try:
-        text = os.fsdecode(given)
-    except TypeError:
-        raise Invalid(f"{what} is {given!r}: it must be a path or a URI") from None
+    text = text_of(given, what)
     if "\0" in text:
         raise Invalid(f"{what} is {text!r}: a path cannot contain a NUL")
     if not is_uri(text):
@@ -147,7 +152,7 @@ def _of_file_uri(text: str, what: str) -> str:
 
 def path_of(given: str | os.PathLike[str], what: str) -> Path:
     """As `local`, for folders and files; a relative path stays one."""
-    text = os.fsdecode(given)
+    text = text_of(given, what)
     return local(text, what) if is_uri(text) or "\0" in text else Path(text)
 
 

@@ -37,7 +37,7 @@ from penstock.record.read.scan import FOR_EVER, TIME_MAX, TIME_MIN, Scanner, spa
 from penstock.util.clock import Clock, SystemClock
 from penstock.util.durable import own_errors
 from penstock.util.extras import explain_missing
-from penstock.util.storage import is_uri, where
+from penstock.util.storage import is_uri, text_of, where
 from penstock.util.strict import Strict, checks_names
 from penstock.util.units import Moment, interval
 
@@ -56,7 +56,7 @@ class ArchiveReader(Strict):
         self, path: str | os.PathLike[str], *, connector: Connector, create: bool = True, clock: Clock | None = None
     ) -> None:
         flag(create, "create")
-        path = os.fsdecode(path)
+        path = text_of(path, "the archive")
         if not path:  # pathlib would take it for the current folder
             raise Invalid("an archive's path is empty: name its folder, or write '.' for the current one")
         self._connector, self._clock = connector, clock or SystemClock()

@@ -41,7 +41,7 @@ class Server:
         token_file: str | os.PathLike[str] | None = None,
         insecure: bool = False,
     ) -> None:
-        found = _LISTEN.fullmatch(listen)
+        found = _LISTEN.fullmatch(listen) if isinstance(listen, str) else None
         if found is None or int(found["port"]) >= 1 << 16:
             raise Invalid(f"the address is {listen}: it must be HOST:PORT, as {LISTEN}; port 0 takes a free one")
         token = None if token_file is None else read_token(os.fspath(token_file))

@@ -22,6 +22,8 @@ class StreamNames:
     def find(self, name: str) -> str | None:
         """The stream of a name; None if there is none. `Invalid` for a name that several streams have. Case is ignored where no channel is
         written exactly so."""
+        if not isinstance(name, str):
+            raise Invalid(f"a stream is named by a string such as 'log:imu', not by {type(name).__name__}")
         if name in self.streams:
             return name
         found = sorted(self._found.get(name.lower(), ()))
