@@ -147,6 +147,38 @@ def test_a_copy_of_all_tables_goes_on(archive, tmp_path):
     assert penstock.tables.run(archive.path, tmp_path / "copy").rows == 10
 
 
+@pytest.mark.parametrize("second", ["msgpack", "json"])
+def test_two_archives_may_share_a_folder_of_tables(archive, tmp_path, second):
+    """Each archive counts its recordings from 1. What is rebuilt, or read again after a RESTORE, is told apart by epochs."""
+    other, out = penstock.Archive(tmp_path / "other"), tmp_path / "tables"
+    add(archive, 0, 10)
+    other.append("log:x", [{"i": number} for number in range(10, 20)], codec=second)
+    assert [one.id for one in archive.list()] == [one.id for one in other.list()] == [1]
+
+    def are_whole(count):
+        for name in ("messages", "streams/log_x"):
+            assert len(polars.read_delta(str(out / name)).unique(["epoch", "position"])) == count
+        found = polars.read_delta(str(out / "streams/log_x"))
+        assert found["i"].sort().to_list() == list(range(count))
+        assert found["decode_error"].is_null().all()
+
+    for home in (archive, other, archive):
+        penstock.tables.run(home.path, out)
+    are_whole(20)
+    for home in (other, archive):
+        penstock.tables.run(home.path, out, rebuild=["log:x"])
+        are_whole(20)
+    for count, name in ((20, "messages"), (30, "streams/log_x")):
+        add(archive, count, 10)
+        version = deltalake.DeltaTable(out / name).version()
+        penstock.tables.run(archive.path, out)
+        deltalake.DeltaTable(out / name).restore(version)
+        penstock.tables.run(archive.path, out, restored="refill")
+        for home in (other, archive):
+            assert penstock.tables.run(home.path, out).rows == 0
+        are_whole(count + 10)
+
+
 def test_an_erasure_that_dies_is_finished_on_the_disk_too(archive, tmp_path, monkeypatch):
     out = tmp_path / "tables"
     add(archive, 0, 10)

@@ -214,7 +214,9 @@ def refill(stored: Stored, survey: ReadPlanner) -> list[str]:
     for part in survey.plan(range_bytes=GRAIN):
         planned.setdefault(part.recording, []).append(part)
     for info in (one.info for one in survey.recordings):
-        mine = [row for row in stored.state.done if (row["channel"], row["recording"]) == (info.channel, info.id)]
+        mine = [
+            row for row in stored.state.done if row["channel"] == info.channel and _key(row) == (info.epoch, info.id)
+        ]
         found = there.get((signed(info.epoch), info.id), np.zeros(0, np.int64))
         for part in planned.get(info.id, ()):
             for low, high in intervals.common([(part.start, part.end)], _parts(mine)):
@@ -230,13 +232,18 @@ def refill(stored: Stored, survey: ReadPlanner) -> list[str]:
                     done.append(row)
                 elif count:
                     partial.append(row)
-    kept = {row["recording"] for row in (*done, *partial)} | {one.info.id for one in survey.recordings}
-    stored.state.done = [*done, *(row for row in stored.state.done if row["recording"] not in kept)]
+    here = {(one.info.epoch, one.info.id) for one in survey.recordings}
+    stored.state.done = [*done, *(row for row in stored.state.done if _key(row) not in here)]
     stored.state.cover("", 0, 0, [])  # neighbours as one
     return [
         f"epoch = {signed(row['epoch'])} AND recording = {row['recording']} AND position >= {row['start']} AND position < {row['end']}"
         for row in partial
     ]
+
+
+def _key(row: Row) -> tuple[int, int]:
+    """A recording, whichever archive it is of: each counts its own from 1."""
+    return row["epoch"], row["recording"]
 
 
 def _parts(rows: list[Row]) -> list[Interval]:

@@ -29,7 +29,7 @@ from penstock.tables.folder import Folder, erased_spans, locked
 from penstock.tables.options import Given, Options, Outcome
 from penstock.tables.places import Place
 from penstock.tables.rebuilding import How, rebuild, write_all
-from penstock.tables.schemas import of_stream
+from penstock.tables.schemas import of_stream, recording_key
 from penstock.tables.state import Row, Stored, cut_predicate, sql_text
 from penstock.tables.tasks import MESSAGES_TABLE, SAMPLE, STREAM_TABLE
 from penstock.util.storage import where
@@ -281,7 +281,7 @@ class Pipeline:
                 touched[stored.folder] = stored
                 stored.state.cover(one.channel, one.epoch, one.recording, answer["done"])
                 if name == STREAM_TABLE:
-                    stored.state.codecs[str(one.recording)] = one.codec
+                    stored.state.codecs[recording_key(one.epoch, one.recording)] = one.codec
                     schemas[stored.folder] = of_stream(answer["contract"], inner(one.codec)["kind"])
                 if file := answer["files"].get(name):
                     adds.setdefault(stored.folder, []).append(Added.from_json(file))

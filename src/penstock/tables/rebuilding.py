@@ -18,7 +18,7 @@ from penstock.tables.delta_files import Added
 from penstock.tables.engine import Engine, Progress, Row
 from penstock.tables.folder import Folder
 from penstock.tables.reading import files_of
-from penstock.tables.schemas import of_stream
+from penstock.tables.schemas import of_stream, recording_key
 from penstock.tables.state import State
 from penstock.tables.tasks import sampled
 
@@ -80,9 +80,11 @@ def rebuild(how: How, folder: Folder, survey: ReadPlanner, channel: str) -> None
         raise Invalid(f"{channel} is a channel of frames, whose columns never change: there is nothing to rebuild")
     _check_complete(folder, survey, channel)
     of = [row for row in folder.messages.state.done if row["channel"] == channel]
-    recordings = {str(row["recording"]) for row in of}
+    recordings = {recording_key(row["epoch"], row["recording"]) for row in of}
     if unknown := sorted(recordings - set(codecs)):
-        raise Corrupt(f"no table says how the messages of recordings {', '.join(unknown)} of {channel} are encoded")
+        raise Corrupt(
+            f"no table says how the messages of recordings {', '.join(unknown)} (epoch/number) of {channel} are encoded"
+        )
     files = files_of(messages, channel)
     token = folder.begin_batch([stored.folder])
     try:
@@ -127,7 +129,11 @@ def rebuild(how: How, folder: Folder, survey: ReadPlanner, channel: str) -> None
 
 def _codecs(state: State, survey: ReadPlanner, channel: str) -> dict[str, dict[str, Any]]:
     """How each recording's messages are encoded: the archive's, and those that it has no more."""
-    there = {str(one.info.id): dict(one.info.codec) for one in survey.recordings if one.info.channel == channel}
+    there = {
+        recording_key(one.info.epoch, one.info.id): dict(one.info.codec)
+        for one in survey.recordings
+        if one.info.channel == channel
+    }
     kept: Mapping[str, dict[str, Any]] = state.codecs
     return {**kept, **there}
 

@@ -55,6 +55,11 @@ def of_stream(contract: Contract, about: str) -> pa.Schema:
     return pa.schema([*STREAM, *to_schema(contract, about)])
 
 
+def recording_key(epoch: int, recording: int) -> str:
+    """A recording among those of several archives: each counts its own from 1."""
+    return f"{signed(epoch)}/{recording}"
+
+
 def signed(number: int) -> int:
     """An epoch as a 64-bit number with a sign."""
     return number - (1 << 64) if number >= 1 << 63 else number

@@ -35,7 +35,7 @@ class Restored(Invalid):
 
 @dataclass
 class State:
-    """done: what was read, each {channel, epoch, recording, start, end}; cuts: that were followed. codecs: of a stream's recordings.
+    """done: what was read, each {channel, epoch, recording, start, end}; cuts: that were followed. codecs: of a stream's recordings, by `recording_key`.
     told: losses that are in the table. seen: the table's version when this was written. erased: how many of the folder's erasures the
     table has followed."""
 

@@ -24,7 +24,7 @@ from penstock.record import Range
 from penstock.record.read import rows
 from penstock.tables.delta_files import describe_file
 from penstock.tables.places import Place
-from penstock.tables.schemas import MESSAGES, STREAM, of_stream
+from penstock.tables.schemas import MESSAGES, STREAM, of_stream, recording_key
 from penstock.tables.stream_rows import own_columns, select_unerased, source_columns
 
 Row = dict[str, Any]
@@ -133,8 +133,12 @@ def _messages(
         for found in file.iter_batches(rows.BATCH_ROWS, columns=MESSAGES.names):
             batch = found.cast(MESSAGES)  # files that others wrote have views of texts
             mine = batch.filter(pc.equal(batch.column("stream"), channel))
-            for recording in pc.unique(mine.column("recording")).to_pylist():
-                yield codecs[str(recording)], mine.filter(pc.equal(mine.column("recording"), recording))
+            names = ("epoch", "recording")
+            for one in (
+                pa.Table.from_batches([mine.select(names)]).group_by(names, use_threads=False).aggregate([]).to_pylist()
+            ):
+                is_its = pc.and_(*(pc.equal(mine.column(name), one[name]) for name in names))
+                yield codecs[recording_key(**one)], mine.filter(is_its)
 
 
 def sampled(
