@@ -1,15 +1,18 @@
 """`penstock top`: rates from counts, a screen that fits its terminal, keys, and a terminal left as it was."""
 
+import codecs
 import contextlib
 import json
 import os
 import pty
 import re
+import select
 import signal
 import struct
 import subprocess
 import sys
 import termios
+import time
 from fcntl import ioctl
 
 import pytest
@@ -241,22 +244,33 @@ class Terminal:
             start_new_session=True,
             preexec_fn=heed_interrupts,
         )
-        self.said = ""
+        self.said, self.decoder = "", codecs.getincrementaldecoder("utf-8")()
+
+    def read(self):
+        """What it has said; at least a byte. A page may end within a character."""
+        said = os.read(self.master, 65536)
+        self.said += self.decoder.decode(said)
+        return said
 
     def until(self, pattern):
         while not re.search(pattern, self.said):
-            self.said += os.read(self.master, 65536).decode()
+            self.read()
 
     def press(self, keys):
         self.said = ""
         os.write(self.master, keys.encode())
 
     def end(self):
-        assert self.process.wait(60) is not None
+        """Reads on until it has ended: it waits for room on its terminal."""
         os.set_blocking(self.master, False)
+        end = time.monotonic() + 60
+        while self.process.poll() is None:
+            assert time.monotonic() < end
+            if select.select([self.master], [], [], 0.05)[0]:
+                self.read()
         with contextlib.suppress(BlockingIOError):
-            while said := os.read(self.master, 65536):  # it gives a page at a time
-                self.said += said.decode()
+            while self.read():  # it gives a page at a time
+                pass
         same = termios.tcgetattr(self.slave) == self.before
         os.close(self.master)
         os.close(self.slave)
