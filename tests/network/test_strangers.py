@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import threading
 import time
 
 import pytest
@@ -105,12 +106,14 @@ def test_sessions_that_strangers_hold_give_way(sources, answers, where):
         crowd.wait(8, PATIENCE)
         sub.try_recv()
         connects(uri, sub, f"held by {sources}, {where}, answers {answers}")
-        details = sub.statistics().details
-        assert details["images"] <= 64
-        assert details["sessions_challenged"] > 0
-        if answers:
-            assert details["sessions_displaced"] > 0
-        else:
+        assert sub.statistics().details["images"] <= 64
+        until = time.monotonic() + PATIENCE
+        wanted = ["sessions_challenged", *["sessions_displaced"] * answers]
+        while not all(sub.statistics().details[name] for name in wanted):
+            assert time.monotonic() < until, sub.statistics().details
+            crowd.wait(1, PATIENCE)
+            sub.try_recv()
+        if not answers:
             assert sum(crowd.drawn) <= sum(crowd.sent)
 
 
@@ -133,12 +136,14 @@ def test_a_flood_of_setups_costs_little(sources, caplog):
         crowd.wait(20, PATIENCE)
         connects(uri, sub, f"flood of {sources}")
         session = sub.last.session
+        before = sub.statistics().details["sessions_displaced"]
         with pytest.raises(penstock.TimedOut):  # a wait tells of refusals
             while True:
                 sub.recv(timeout=0.2)
         told = [record.message for record in caplog.records if "sessions gave way" in record.message]
         assert sub.last.session == session
-        assert len(told) == (sub.statistics().details["sessions_displaced"] > 0)
+        after = sub.statistics().details["sessions_displaced"]
+        assert (before > 0) <= len(told) <= (after > 0)  # a first one may come after the wait
         assert all("127.0." in line and "sessions_displaced" in line for line in told)
         assert sum(crowd.drawn) <= sum(crowd.sent)
         details = sub.statistics().details
@@ -212,7 +217,7 @@ def test_naks_draw_no_more_than_their_budget(sources):
     control, window = free_port(), 128 * 1024
     uri = f"udp://127.0.0.1:{control}/{STREAM}"
     ask = frames.status(0, 0, 0, 0, 0, 1, frames.SEND_SETUP)
-    known = {}
+    known, frame, eager = {}, 544, threading.Event()  # bytes of a message in the stream
 
     def hear(index, datagram):
         if frames.kind(datagram) == frames.SETUP:
@@ -220,12 +225,16 @@ def test_naks_draw_no_more_than_their_budget(sources):
         return receiver(index, datagram)
 
     def say(index, turn):
+        if eager.is_set() and index != next(iter(known), 0):
+            return
         yield ask
         if index in known:
             session, term, offset = known[index]
             yield frames.status(session, STREAM, term, offset, 1 << 14, 1000 + turn * 100 + index)
             for _ in range(10):
                 yield frames.nak(session, STREAM, term, 0, 1 << 16)
+            for number in range(500 * eager.is_set()):
+                yield frames.nak(session, STREAM, term, number % 5 * 100 * frame, 100 * frame)
 
     with (
         penstock.publish(uri, control=f"127.0.0.1:{control}", term_length=1 << 20, linger=1.0) as pub,
@@ -238,6 +247,7 @@ def test_naks_draw_no_more_than_their_budget(sources):
             crowd.wait(50, PATIENCE)
             exchange(pub, sub)
             crowd.wait(50, PATIENCE)
+            eager.set()  # on a slow machine the others ask for less than they may: one of them asks for all, as fast as it can
             while not (details := pub.statistics().details)["naks_refused"]:
                 assert time.monotonic() < begun + PATIENCE
                 crowd.wait(10, PATIENCE)
@@ -272,7 +282,10 @@ def test_status_messages_of_one_host_leave_room():
         Crowd(hosts(1), ("127.0.0.1", control), say, hear=hear, pause=0.01) as crowd,
     ):
         crowd.wait(50, PATIENCE)
-        assert pub.statistics().details["receivers_refused"] > 0
+        until = time.monotonic() + PATIENCE
+        while not pub.statistics().details["receivers_refused"]:
+            assert time.monotonic() < until
+            crowd.wait(1, PATIENCE)
         with penstock.subscribe(f"udp://127.0.0.1:{free_port()}/{STREAM}", control=f"127.0.0.1:{control}") as sub:
             joined(pub, sub)
             exchange_behind(pub, sub)
