@@ -12,11 +12,11 @@ TALKING = """
 import json, sys, time, penstock
 name, other, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 with penstock.publish("log:chat/room", codec="json") as pub, penstock.subscribe("log:chat/room") as sub:
-    pub.wait_for_readers(2, timeout=60)
+    pub.wait_for_readers(2, timeout=120)
     print("begun", flush=True)
-    got, end = [], time.monotonic() + 90
+    got, end = [], time.monotonic() + 300
     for number in range(count):
-        pub.send([name, number], timeout=60)
+        pub.send([name, number], timeout=120)
         time.sleep(0.002)
     while not {(other, number) for number in range(count)} <= {tuple(one) for one in got} and time.monotonic() < end:
         got += sub.poll()
