@@ -56,7 +56,7 @@ class Room:
             elif kind < 0.05:
                 message["long"] = "x" * self.rng.choice((9_000, 17_000, 40_000))
             start = begin_of(self.publication.position, len(msgspec.json.encode(message)))
-            end = self.publication.send(message, timeout=20)
+            end = self.publication.send(message, timeout=60)
             self.sent[self.epoch, start, end] = message
             self.number += 1
 

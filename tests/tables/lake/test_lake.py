@@ -147,7 +147,7 @@ def test_a_program_that_reads_in_part_ends(tmp_path):
             penstock.tables.run(archive.path, tmp_path / "tables")
     for how in ("reader", "polars", "duckdb") * 3:
         command = [sys.executable, "-c", READ_IN_PART, tmp_path / "tables", archive.path, how]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
         assert (done.returncode, done.stdout, done.stderr) == (0, "read\n", ""), how
 
 
@@ -172,10 +172,10 @@ def test_a_cut_stays_as_it_is(all_three, imu):
 def test_a_reader_takes_columns_and_times(all_three):
     lake, *_ = all_three
     every = lake.reader("robot/imu").read_all()
-    times = sorted(every["timestamp_ns"].to_pylist())
+    times = dict(zip(every["t"].to_pylist(), every["timestamp_ns"].to_pylist(), strict=True))
     found = lake.reader("robot/imu", columns=["gyro", "t"], since=times[125], until=times[154]).read_all()
     assert found.column_names == ["gyro", "t"]
-    assert sorted(found["t"].to_pylist()) == list(range(125, 155))
+    assert sorted(found["t"].to_pylist()) == [t for t in range(160) if times[125] <= times[t] <= times[154]]
     assert pa.RecordBatchReader.from_stream(lake.reader("robot/imu", columns=["t"])).read_all().num_rows == 160
     with pytest.raises(penstock.NotFound, match="has no column nope"):
         lake.reader("robot/imu", columns=["nope"])
@@ -321,7 +321,7 @@ def test_streams_of_one_query_have_one_cut():
         writer = threading.Thread(target=write, args=(first, second))
         writer.start()
         try:
-            for _ in range(20):
+            while len(counts) < 20 or counts[-1]["a"] == counts[0]["a"]:  # the writer may be slow to begin
                 found = penstock.lake().sql(
                     "select (select max(i) from 'log:a') as a, (select max(i) from 'log:b') as b"
                 )
@@ -374,7 +374,7 @@ def test_queries_take_no_slot_and_leave_nothing(channel_folder):
         assert penstock.lake().sql("select i from 'log:a'").to_pylist() == [{"i": 1}]
         assert sorted(path.name for path in channel_folder.rglob("*")) == before
         assert len(penstock.inspect("log:a").members) == 2
-        assert subscription.recv(timeout=1) == {"i": 1}
+        assert subscription.recv(timeout=60) == {"i": 1}
 
 
 def test_rows_that_were_erased_are_in_no_part(all_three, imu):
