@@ -333,7 +333,7 @@ class Handle:
 @cli.app.command()
 def busy() -> None:
     Handle()
-    threading.Event().wait(50)
+    threading.Event().wait(200)
 sys.exit(cli.run(["busy"]))
 """
 
@@ -345,7 +345,7 @@ def test_a_signal_in_a_finalizer_is_not_lost(number):
         [sys.executable, "-c", IN_A_FINALIZER, str(int(number))],
         capture_output=True,
         text=True,
-        timeout=40,
+        timeout=120,
         preexec_fn=heed_interrupts,
     )
     assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", "")

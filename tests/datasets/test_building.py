@@ -182,10 +182,14 @@ def test_keys_that_come_late_are_columns(archive, tmp_path):
 
 def test_messages_that_do_not_decode_are_counted(archive, tmp_path):
     archive.append("log:c", [b"x"] * 5, times_ns=[n * MS for n in range(5)])
-    with penstock.publish("log:i", codec="json") as pub, archive.record("log:i"):
-        pub.send({"n": 1})
-        penstock._native.core.Publication.send(pub, b"{no json")
-        pub.send({"n": 2})
+    clock = penstock.testing.ManualClock(10**18)
+    with (
+        penstock.publish(penstock.testing.channel("log:i", clock=clock), codec="json") as pub,
+        archive.record("log:i"),
+    ):
+        for body in (b'{"n": 1}', b"{no json", b'{"n": 2}'):
+            penstock._native.core.Publication.send(pub, body)
+            clock.now_ns += MS
     times = [one.time_ns for one in archive.replay("log:i", decode=False)]
     archive.append("log:d", [b"y"] * 4, times_ns=[times[0], times[1], times[1] + 1, times[2]])
     built = penstock.dataset(archive.path, tmp_path / "set", align="log:d", others=["log:i"])

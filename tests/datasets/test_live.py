@@ -209,7 +209,7 @@ def test_a_killed_worker_loses_no_message_of_a_pipe():
 def test_a_worker_that_is_not_asked_keeps_nothing():
     """As a DataLoader's worker whose turn it is not: what waits for it goes to the worker that is asked, which then ends."""
     with publish("pipe") as pub, pytest.MonkeyPatch.context() as patched:
-        data = penstock.live_dataset("pipe:live", timeout=20)
+        data = penstock.live_dataset("pipe:live", timeout=PATIENCE)
         patched.setattr("penstock.datasets.live.in_worker", lambda: True)
         first, second = iter(data), iter(data)
         send(pub, 40)
