@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import socket
 import tempfile
 import threading
 import time
@@ -22,6 +21,7 @@ from typing import Any, Self
 
 import penstock
 from evidence.report import Row
+from tests.ports import free_port
 
 TERM = 1 << 16
 PATIENCE = 300.0  # seconds for a message
@@ -30,19 +30,12 @@ AT_ONCE = 6  # stages: most of their time they wait
 BYTES_MAX = 100_000  # of a publication: its log still has all of them, for a recorder that begins again
 
 
-def _port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 class Stage:
     """A channel, its publication with another receiver that takes all, its archive and its recorder. sent: all messages, in order."""
 
     def __init__(self, dice: random.Random, folder: Path) -> None:
         self.dice, self.folder = dice, folder
-        self.uri, own = f"udp://127.0.0.1:{_port()}/7", f"127.0.0.1:{_port()}"
+        self.uri, own = f"udp://127.0.0.1:{free_port()}/7", f"127.0.0.1:{free_port()}"
         self.archive = penstock.Archive(folder / "archive")
         self.sent: list[bytes] = []
         self.did: Counter[str] = Counter()
@@ -122,7 +115,7 @@ class Stage:
         where: Any = self.archive.path
         way = self.dice.choice(("folder", "folder", "folder", "server", "copy", "copy"))
         if way == "server":
-            self._server = self._server or self.archive.serve("127.0.0.1:0")
+            self._server = self._server or self.archive.serve(f"127.0.0.1:{free_port()}")
             where = self._server.uri
         elif way == "copy":
             self._await_recorder()  # a copy without it looks as if nobody recorded any longer
