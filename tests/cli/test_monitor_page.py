@@ -147,9 +147,9 @@ def test_keys(made, page):
         shown.keyboard.press(" ")
         shown.wait_for_selector(f'body[data-look="{made.number}"]')
         shown.keyboard.press("?")
-        assert shown.locator("#keys").is_visible()
+        shown.locator("#keys").wait_for(state="visible")
         shown.keyboard.press("Escape")
-        assert not shown.locator("#keys").is_visible()
+        shown.locator("#keys").wait_for(state="hidden")  # the browser itself closes it
 
 
 def test_arrows_walk_through_the_graph(made, page):
@@ -230,6 +230,7 @@ def test_a_phone_has_room_for_the_whole_list_of_recordings(browser, tmp_path):
     found = snapshots.Snapshots([archive.path], every=3600)
     context = browser.new_context(viewport=PHONE)
     shown = context.new_page()
+    shown.set_default_timeout(60_000)
     with Server(found) as server:
         shown.goto(server.url)
         shown.wait_for_selector("body[data-look]")
@@ -333,6 +334,7 @@ def test_the_end_of_the_monitor_is_said(browser):
     found = snapshots.Snapshots(every=3600)
     context = browser.new_context(viewport=WIDE)
     shown = context.new_page()
+    shown.set_default_timeout(60_000)
     with Server(found) as server:
         shown.goto(server.url)
         shown.wait_for_selector("body[data-look]")
