@@ -1,6 +1,6 @@
 """Watches the processes that have channels open, and says which of them end, at once and without looking again and again.
 
-The kernel reports each: inotify that a channel's file was opened, a pidfd that a process has ended. Whether a member died or closed is what
+The kernel reports each: inotify that a channel's file was opened or closed, a pidfd that a process has ended. Whether a member died or closed is what
 its slot says, whose lock is gone. Knows channel files; knows no trigger.
 """
 
@@ -26,11 +26,13 @@ from penstock.util import processes
 
 log = logging.getLogger("penstock")
 
-IN_OPEN, IN_MOVED_TO, IN_CREATE, IN_DELETE, IN_ISDIR = 0x20, 0x80, 0x100, 0x200, 0x40000000
+IN_CLOSE_WRITE, IN_OPEN, IN_MOVED_TO, IN_CREATE, IN_DELETE, IN_ISDIR = 0x8, 0x20, 0x80, 0x100, 0x200, 0x40000000
+WATCHED = IN_CLOSE_WRITE | IN_OPEN | IN_MOVED_TO | IN_CREATE | IN_DELETE
 EVENT = struct.Struct("iIII")
 LOG_ENDING = ".log"  # of a publication whose messages leave the machine, beside its channel's file
 REPORTED_MAX = 10_000
-LOOKS = (0.01, 0.1, 1.0)  # seconds after a file was opened: its opener joins in the meantime
+LOOKS = (0.01, 0.1, 1.0)  # seconds after a file was opened or closed: its opener joins in the meantime, or its locks go
+LOOKS_AGAIN = 100  # at most, at a file whose members die one after the other
 
 
 @dataclass(frozen=True)
@@ -173,13 +175,13 @@ class MemberWatch:
 
     def _look_at(self, held: _Held, ended: dict[int, Ended], *, first: bool = False) -> None:
         try:
-            found = held.inspect(held.fd)
+            found = _settled(held)
         except PenstockError as error:
             log.debug("%s could not be looked at: %s", held.channel, error)
             return
         members = frozenset(Member(one["pid"], one["role"], one["joined_ns"]) for one in found["members"])
         dead = frozenset(Member(one["pid"], one["role"], one["joined_ns"]) for one in found.get("dead", ()))
-        deaths = found.get("totals", {}).get("reaped", 0)
+        deaths = _deaths(found)
         if not first:
             gone = (held.members - members - dead) if deaths > held.deaths else frozenset()
             died = (dead - held.dead) | gone
@@ -247,6 +249,22 @@ class MemberWatch:
         self._on_end(ended)
 
 
+def _deaths(found: dict[str, Any]) -> int:
+    """How many members have died, as a file says."""
+    return int(found.get("totals", {}).get("reaped", 0))
+
+
+def _settled(held: _Held) -> dict[str, Any]:
+    """What a file says while none of its members dies. One that dies while the file is read may be among the deaths and among the living: it would
+    be a death of somebody unknown now, and one of its own at the next look."""
+    found = held.inspect(held.fd)
+    for _ in range(LOOKS_AGAIN):
+        before, found = _deaths(found), held.inspect(held.fd)
+        if _deaths(found) == before:
+            break
+    return found
+
+
 def _add(ended: dict[int, Ended], pid: int, command: str, channel: str, *, writes: bool) -> None:
     known = ended.get(pid, Ended(max(pid, 0), command, (), ()))
     died = tuple(dict.fromkeys([*known.died, channel]))
@@ -281,10 +299,7 @@ def _watch_folder() -> int:
         pass
     libc = ctypes.CDLL(None, use_errno=True)
     fd = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
-    if (
-        fd < 0
-        or libc.inotify_add_watch(fd, os.fsencode(files.folder()), IN_OPEN | IN_MOVED_TO | IN_CREATE | IN_DELETE) < 0
-    ):
+    if fd < 0 or libc.inotify_add_watch(fd, os.fsencode(files.folder()), WATCHED) < 0:
         number = ctypes.get_errno()
         if fd >= 0:
             os.close(fd)
@@ -293,7 +308,7 @@ def _watch_folder() -> int:
 
 
 def _read_events(fd: int) -> set[str]:
-    """The names of files that were opened, made or removed."""
+    """The names of files that were opened, closed, made or removed."""
     found: set[str] = set()
     while True:
         try:
