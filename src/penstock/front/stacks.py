@@ -25,7 +25,7 @@ from penstock.util import processes
 
 FOLDER = ".stacks"
 PATIENCE = 1.0  # seconds for an answer
-SETTLED = 0.02  # the stacks are written in pieces
+LOOK_SECONDS = 0.02  # between looks
 ADVICE = "no stack: call penstock.install_stack_handler() in the program, or install py-spy (pip install py-spy)"
 _installed: dict[int, IO[bytes]] = {}  # open as long as the handler may write
 
@@ -82,11 +82,9 @@ def _by_handler(pid: int) -> str:
         signum = int(path.suffix[1:])
         if not _catches(pid, signum):
             continue
-        before = path.stat().st_size
         if found.state == "stopped":
             return "no stack: it is stopped, and answers when it continues (kill -CONT)"
-        os.kill(pid, signum)
-        return _answer(path, before)
+        return _ask(path, pid, signum)
     return ""
 
 
@@ -96,23 +94,34 @@ def _files_of(found: processes.SystemProcess) -> list[Path]:
 
 def _catches(pid: int, signum: int) -> bool:
     """Whether a process has a handler for a signal, which would end it otherwise."""
+    return _has(f"/proc/{pid}/status", "SigCgt:", signum)
+
+
+def _has(status: str, name: str, signum: int) -> bool:
+    """Whether a signal is in a mask of a process or of a thread."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        mask = next(line for line in lines if line.startswith("SigCgt:"))
+        mask = next(line for line in Path(status).read_text().splitlines() if line.startswith(name))
         return bool(int(mask.split()[1], 16) >> (signum - 1) & 1)
     return False
 
 
-def _answer(path: Path, before: int) -> str:
-    """What is appended to the file, once no more is."""
+def _blocking(pid: int, signum: int) -> set[str]:
+    """The threads of a process in which a signal is blocked, as it is in one that handles it."""
+    with contextlib.suppress(OSError):
+        threads = os.listdir(f"/proc/{pid}/task")
+        return {thread for thread in threads if _has(f"/proc/{pid}/task/{thread}/status", "SigBlk:", signum)}
+    return set()
+
+
+def _ask(path: Path, pid: int, signum: int) -> str:
+    """What a handler appends to the file. It writes in pieces: once it has begun, it is at its end when no thread handles the signal any more."""
+    before, blocking = path.stat().st_size, _blocking(pid, signum)
+    os.kill(pid, signum)
     ends = time.monotonic() + PATIENCE
-    size = before
     while time.monotonic() < ends:
-        time.sleep(SETTLED)
-        now = path.stat().st_size
-        if now == size > before:
+        time.sleep(LOOK_SECONDS)
+        if path.stat().st_size > before and not _blocking(pid, signum) - blocking:
             return path.read_bytes()[before:].decode("utf-8", "replace").strip()
-        size = now
     return "no stack: its handler did not answer within a second"
 
 

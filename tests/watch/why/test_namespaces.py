@@ -86,7 +86,7 @@ def test_error_names_each_of_the_same_number(started: Callable[..., subprocess.P
         started(text, *UNSHARE)
         with pytest.raises(TimeoutError) as raised:
             while True:
-                pub.send(bytes(1000), timeout=0.2)
+                pub.send(bytes(1000), timeout=2)  # one that waits in vain sleeps, whatever held this process up
     told = str(raised.value)
     assert told.count("process 1 has ") == told.count(", and is in another PID namespace") == 2, told
 

@@ -61,7 +61,7 @@ def _send_frame(pub: Any) -> Any:
 
 
 def _lease(sub: Any) -> Any:
-    return sub, sub.recv(5)
+    return sub, sub.recv(60)
 
 
 def _submit(ask: Any) -> Any:
@@ -69,7 +69,7 @@ def _submit(ask: Any) -> Any:
 
 
 def _serve_one(reply: Any) -> Any:
-    return reply, reply.recv(5)
+    return reply, reply.recv(60)
 
 
 def _claim(pub: Any) -> Any:
@@ -230,7 +230,7 @@ class Child:
     def tell(self, phase: str) -> None:
         """Begins a phase, and returns when the child has done it; of the last one, when it begins."""
         os.write(self.commands, bytes([PHASES.index(phase)]))
-        ready, _, _ = select.select([self.answers], [], [], 20)
+        ready, _, _ = select.select([self.answers], [], [], 60)
         assert ready, f"process {self.pid} does not end phase {phase}"
         assert os.read(self.answers, 1) == b".", f"process {self.pid} failed in phase {phase}"
 
