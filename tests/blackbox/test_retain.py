@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 
 import pytest
 
@@ -102,8 +103,11 @@ def test_retain_on_other_kinds_is_refused(name):
 
 def test_commands_tell_how_much_is_held(capsys):
     """Also doctor, whose advice is followed here: afterwards it finds nothing."""
-    with penstock.publish("log:a", term_length=1 << 16) as pub, penstock.publish("log:young") as young:
+    clock = ManualClock(time.time_ns() - SECOND)  # the rate that doctor finds is a value
+    name = channel("log:a", clock=clock)
+    with penstock.publish(name, term_length=1 << 16) as pub, penstock.publish("log:young") as young:
         for _ in range(1000):
+            clock.now_ns += 100_000
             pub.send(bytes(500))
         young.send(b"1")
     found = held(parse("log:a"), penstock.inspect("log:a").created_ns + 3600 * SECOND)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from blackbox.boxes import until
 from crash.victims import kill, start
 from ports import free_port
 
@@ -26,14 +27,14 @@ class At(SystemClock):
     """The machine's clock, but for the time of day."""
 
     def __init__(self, now_ns):
-        self._now_ns = now_ns
+        self.at_ns = now_ns
 
     def now_ns(self):
-        return self._now_ns
+        return self.at_ns
 
 
 def wait_for(name, count):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not any(one.totals.messages_sent >= count for one in penstock.list_channels(name)):
         assert time.monotonic() < deadline, f"{name} has not {count} messages"
         time.sleep(0.001)
@@ -160,7 +161,7 @@ def test_snapshot_of_sync_and_its_senders(archive):
 
 def send_over_network(uri, count):
     pub = penstock.publish(uri, codec="json")
-    pub.wait_for_readers(timeout=20)
+    pub.wait_for_readers(timeout=60)
     for number in range(count):
         pub.send(number)
     time.sleep(1000)
@@ -169,7 +170,7 @@ def send_over_network(uri, count):
 def receive_from_network(uri, note, count):
     sub = penstock.subscribe(uri)
     for _ in range(count):
-        sub.recv(timeout=20)
+        sub.recv(timeout=60)
     os.write(note, b"!")
     time.sleep(1000)
 
@@ -208,17 +209,21 @@ def test_snapshot_of_what_the_killed_had_sent(archive):
     assert not [name for name in os.listdir(os.environ["PENSTOCK_DIR"]) if name.endswith(".udp")]
 
 
-def test_snapshot_goes_on_for_a_while(archive):
+def test_snapshot_goes_on_for_a_while(tmp_path):
     """Messages that come later, and channels that come later, are in it."""
+    clock = At(time.time_ns())
+    archive = penstock.Archive(tmp_path / "archive", clock=clock)
     with penstock.publish("log:robot/a", codec="json") as pub:
         pub.send("before")
         taken = threading.Thread(target=archive.snapshot, args=("robot/*",), kwargs={"before": 60, "after": 1.0})
         taken.start()
-        while not archive.list():
-            time.sleep(0.001)
+        until(archive.list, "the recording")
         pub.send("after")
         with penstock.publish("log:robot/late", codec="json") as late:
             late.send("late")
+            until(lambda: len(archive.list()) == 2, "the recording of the late channel")
+            assert taken.is_alive()
+            clock.at_ns += SECOND
             taken.join()
     assert numbers(archive, "log:robot/a") == ["before", "after"]
     assert numbers(archive, "log:robot/late") == ["late"]
