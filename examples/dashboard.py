@@ -12,7 +12,7 @@ import penstock
 QUERY = """
 select count(*) as rows, round(avg(imu.x), 3) as mean, round(max(imu.x) - min(imu.x), 3) as swing,
        (select count(*) from 'log:dashboard/speed') as speeds
-from 'log:dashboard/imu' imu where time > now() - interval 5 seconds
+from 'log:dashboard/imu' imu where time > now() - interval 1 minute
 """
 
 

@@ -22,7 +22,11 @@ if __name__ == "__main__":
             worker.start()
         queue.wait_for(NAMES, timeout=60)
         doomed, seen = workers[:3], dict.fromkeys(NAMES, 0)
-        while any(worker.is_alive() for worker in workers) or queue.lag:
+        living = True
+        while living or queue.lag:
+            living = any(
+                worker.is_alive() for worker in workers
+            )  # asked before the changes: the last one's end is among them
             changes = queue.changes()
             for message in queue.poll():
                 seen[message.sender] += 1

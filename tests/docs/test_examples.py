@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ports import free_port
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 ELSEWHERE = {
@@ -28,16 +29,18 @@ SAID = {
     r"pipeline: 1000 new messages\npipeline: 0 new messages\n(.+: \(3700, 7549500, 3774750.0\)\n?){5}",
     "udp_failover": r"after 20000 messages: kill -9 .*\nafter 40000 messages: kill -9 .*\nthe survivor has all 60000 .*: True",
 }
-ARGUMENTS = {"jobs": ["20000", "3", "1"]}
+ARGUMENTS = {"jobs": ["20000", "3", "1"], "udp_failover": ["udp://127.0.0.1:PORT/7"]}
+LONGEST = 600  # seconds: only a hang takes so long
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_it_runs(path):
+    arguments = [one.replace("PORT", str(free_port())) for one in ARGUMENTS.get(path.stem, [])]
     done = subprocess.run(
-        [sys.executable, "-W", "error", path, *ARGUMENTS.get(path.stem, [])],
+        [sys.executable, "-W", "error", path, *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LONGEST,
     )
     assert (done.returncode, done.stderr) == (0, "")
     said = SAID[path.stem]
@@ -50,7 +53,7 @@ def test_black_box_tells_the_whole_story(tmp_path, channel_folder):
         [sys.executable, "-W", "error", Path(__file__).parents[2] / "examples" / "blackbox"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LONGEST,
         cwd=tmp_path,
     )
     assert (done.returncode, done.stderr) == (0, "")
@@ -75,7 +78,7 @@ the last plan: \{"turn": -?\d\.\d+\}
 
 def test_the_living_write_on_when_three_of_eight_are_killed():
     path = next(path for path in EXAMPLES if path.stem == "eight_processes")
-    done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=LONGEST, check=True)
     left = [int(count) for count in re.findall(r"left after (\d+) messages", done.stdout)]
     assert len(left) == 8
     assert sum(count == 5000 for count in left) >= 5

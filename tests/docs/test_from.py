@@ -41,7 +41,7 @@ def test_a_program_prints_what_its_page_says(name, page, tmp_path):
     pytest.importorskip(NEEDS.get(name, "penstock"))
     path = pages.ROOT / "examples" / "from" / f"{name}.py"
     done = subprocess.run(
-        [sys.executable, "-W", "error", path], capture_output=True, text=True, timeout=120, cwd=tmp_path
+        [sys.executable, "-W", "error", path], capture_output=True, text=True, timeout=600, cwd=tmp_path
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, shown(page)[1], "")
 
