@@ -42,7 +42,7 @@ def test_another_users_python_reads_what_cpp_writes(ends: Path, shared: Path, ki
     ben = Person(BEN, shared)
     try:
         ben.do(f"end = penstock.subscribe('{kind}:a')")
-        got = [ben.value("bytes(end.recv(timeout=30))") for _ in range(3)]
+        got = [ben.value("bytes(end.recv(timeout=60))") for _ in range(3)]
         assert got == [b"0", b"1", b"2"]
         about = (shared / f"a.{kind}").stat()
         assert (stat.S_IMODE(about.st_mode), about.st_gid) == (0o660, ROBOT)
@@ -64,7 +64,7 @@ def test_cpp_makes_a_folder_for_the_group(ends: Path, shared: Path, umask: int) 
         assert reader.stdout.readline() == "ready\n"
         assert (stat.S_IMODE(folder.stat().st_mode), folder.stat().st_gid) == (0o2770, ROBOT)
         assert stat.S_IMODE((folder / "a.log").stat().st_mode) == 0o660
-        ben.do("end = penstock.publish('log:a'); end.wait_for_readers(timeout=30); end.send(b'7')")
+        ben.do("end = penstock.publish('log:a'); end.wait_for_readers(timeout=60); end.send(b'7')")
         assert reader.stdout.readline() == "all 7 lost 0 redelivered 0\n"
     finally:
         reader.kill()

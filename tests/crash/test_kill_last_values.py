@@ -31,7 +31,7 @@ def test_readers_join_while_senders_are_killed(rng, tally):
                 seen = {}
                 with penstock.subscribe(CHANNEL, start="last") as sub:
                     for _ in range(200):
-                        one = sub.recv(timeout=30)
+                        one = sub.recv(timeout=60)
                         assert seen.get(one["name"], -2) < one["number"], (one, seen)
                         seen[one["name"]] = one["number"]
                 joins[0] += 1

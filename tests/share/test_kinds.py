@@ -21,7 +21,7 @@ class Scene:
     write: str
     read: str
     send: str = "end.send(b'hello')"
-    receive: str = "bytes(end.recv(timeout=30))"
+    receive: str = "bytes(end.recv(timeout=60))"
     arrives: object = b"hello"
     more: str = "[end.send(bytes(100)) for _ in range(2000)]"
 
@@ -33,7 +33,7 @@ SCENES = {
         "penstock.publish(uri, term_length=1 << 16, codec='json', last='name')",
         "penstock.subscribe(uri, start='last')",
         "end.send({'name': 'x'})",
-        "end.recv(timeout=30)",
+        "end.recv(timeout=60)",
         {"name": "x"},
         "[end.send({'name': 'x', 'of': 'x' * 100}) for _ in range(2000)]",
     ),
@@ -43,7 +43,7 @@ SCENES = {
         "penstock.publish(uri, shape=(4,), dtype='uint8', buffers=3)",
         "penstock.subscribe(uri)",
         "end.send(bytes([7] * 4))",
-        "end.recv(timeout=30).copy().tolist()",
+        "end.recv(timeout=60).copy().tolist()",
         [7] * 4,
         "[end.send(bytes(4)) for _ in range(2000)]",
     ),
@@ -52,7 +52,7 @@ SCENES = {
         "sync:a",
         "penstock.join(uri, name='anna' + str(os.getpid()), capacity=1 << 16)",
         "penstock.join(uri, name='ben' + str(time.time_ns()))",
-        receive="end.recv(timeout=30).body",
+        receive="end.recv(timeout=60).body",
     ),
     "udp": Scene("udp://127.0.0.1:PORT/7", "penstock.publish(uri, linger=0)", "penstock.subscribe(uri)", more=""),
 }

@@ -6,10 +6,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from people import until
 from ports import free_port
 
 import penstock
@@ -123,8 +123,8 @@ def test_a_network_has_series_for_each_session_and_receiver():
         pub.wait_for_readers(1, timeout=60)
         pub.send(b"x", timeout=60)
         sub.recv(timeout=60)
-        while not pub.statistics().network.receivers[0].round_trip_ns:  # the receiver has told how long one takes
-            time.sleep(0.01)
+        # The receiver has told how long one takes.
+        until(lambda: any(one.round_trip_ns for one in pub.statistics().network.receivers), "a round trip")
         text = metrics.text()
         assert value(text, "penstock_network_sent_naks_total") == 0  # of this channel alone
         assert value(text, "penstock_network_received_datagrams_total", channel=uri) > 0
@@ -143,7 +143,7 @@ def test_a_network_has_series_for_each_session_and_receiver():
 
 def get(url, path="/metrics", host=None):
     place = url.split("/")[2]
-    connection = http.client.HTTPConnection(place, timeout=30)
+    connection = http.client.HTTPConnection(place, timeout=60)
     connection.request("GET", path, headers={"Host": host or place})
     answer = connection.getresponse()
     body = answer.read().decode()
