@@ -105,12 +105,13 @@ def test_a_message_passes_between_users(person: Start, shared: Path, scene: Scen
 def test_a_killed_reader_holds_nobody_up(person: Start, shared: Path, scene: Scene, container: bool) -> None:
     """The writer counts it no more, sends more than the channel holds, and the next reader gets what is sent."""
     anna = opened(person(ANNA, shared, container=container), scene, scene.write)
-    alone = members(anna)
+    alone, readers = members(anna), anna.value("getattr(end, 'readers', 0)")
     ben = opened(person(BEN, shared, container=container), scene, scene.read)
     exchange(anna, ben, scene)
     assert members(anna) > alone
     ben.kill()
     until(lambda: members(anna) == alone, "the dead reader is counted")
+    until(lambda: anna.value("getattr(end, 'readers', 0)") == readers, "the dead reader is sent to")
     if scene.more:
         anna.do(scene.more)
         anna.do(scene.send)  # the last value of its key
