@@ -72,8 +72,7 @@ class Viewed:
         self._refused: dict[str, str] = {}  # channels that could not be opened, and why
         self._viewers = Viewers(self._sdk.websocket, self._shown)
         self._looked = self._turned = float("-inf")
-        with listening(port) as free:  # the SDK's own error for a taken port has no number
-            port = free.getsockname()[1]
+        listening(port).close()  # the SDK's own error for a taken port has no number
         self._connections, self._silent, self._served = Connections(), set[int](), True
         self._discover()  # before there is a server: the SDK advertises a topic to viewers before it takes subscriptions to it
         self._server = self._start_server(port)
