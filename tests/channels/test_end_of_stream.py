@@ -18,7 +18,7 @@ from penstock.channels.storage import discovery
 from penstock.channels.waiting import readiness
 
 FORK = mp.get_context("fork")
-HANG = 30
+HANG = 60
 SHARED = ("log", "ring", "frames", "sync", "pipe")
 KINDS = (*SHARED, *(f"fake:{kind.name}" for kind in kinds() if kind.in_process and kind.name in SHARED))
 between_processes = pytest.mark.parametrize("kind", SHARED, indirect=True)

@@ -14,6 +14,8 @@ from conftest import heed_interrupts
 
 import penstock
 
+PATIENCE = 60  # seconds: only a hang takes so long
+
 
 @pytest.fixture(params=["log", "ring"])
 def pair(request):
@@ -24,7 +26,7 @@ def pair(request):
         yield pub, sub
 
 
-def run_program(text: str, *, stop_after_line: str | None = None, timeout: float = 60) -> tuple[int, str, str]:
+def run_program(text: str, *, stop_after_line: str | None = None) -> tuple[int, str, str]:
     """A Python program's (status, output, errors). It gets SIGINT once it printed `stop_after_line`."""
     child = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(text)],
@@ -41,7 +43,7 @@ def run_program(text: str, *, stop_after_line: str | None = None, timeout: float
         while time.monotonic() < deadline and child.poll() is None:
             time.monotonic()
         child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=timeout)
+    out, err = child.communicate(timeout=PATIENCE)
     return child.returncode, first + out, err
 
 
@@ -100,8 +102,8 @@ def test_ctrl_c_ends_every_wait(name):
         [
             "import penstock",
             setup,
-            "print('waiting', flush=True)",
-            "try:",
+            "try:",  # before it is said: the interrupt may come sooner than the wait
+            "    print('waiting', flush=True)",
             f"    {wait}",
             "except KeyboardInterrupt:",
             "    print('interrupted')",
@@ -159,15 +161,15 @@ def test_wait_says_which_have_something():
     pubs = [penstock.publish(f"log:w{i}", term_length=1 << 16, max_members=4) for i in range(5)]
     subs = [penstock.subscribe(f"log:w{i}") for i in range(5)]
     assert penstock.wait(subs, timeout=0) == []
-    begun = time.monotonic()
+    begun = time.monotonic_ns()
     assert penstock.wait(subs, timeout=0.02) == []
-    assert time.monotonic() - begun >= 0.02
+    assert time.monotonic_ns() - begun >= 20_000_000
     pubs[3].send(b"x")
-    assert penstock.wait(subs, timeout=1) == [subs[3]]
+    assert penstock.wait(subs, timeout=PATIENCE) == [subs[3]]
     pubs[1].send(b"y")
     assert penstock.wait(subs) == [subs[1], subs[3]]
     threading.Timer(0.05, pubs[0].send, [b"z"]).start()
-    assert penstock.wait(subs[:1], timeout=10) == [subs[0]]
+    assert penstock.wait(subs[:1], timeout=PATIENCE) == [subs[0]]
     with pytest.raises(TimeoutError):
         subs[2].recv(timeout=0.01)
     for wrong in (-1, float("nan"), "soon"):
@@ -179,7 +181,7 @@ def test_wait_looks_for_a_moment_before_it_sleeps():
     """As recv does: with a long spin a message is found without an event, as when nobody has announced a sleep."""
     with penstock.publish("ring:spin") as pub, penstock.subscribe("ring:spin", spin=1e9) as sub:
         threading.Timer(0.05, pub.send, [b"x"]).start()
-        assert penstock.wait([sub], timeout=60) == [sub]
+        assert penstock.wait([sub], timeout=PATIENCE) == [sub]
         assert sub.recv(0) == b"x"
         assert penstock.wait([sub], timeout=0.01) == []
 
@@ -188,7 +190,7 @@ def test_more_channels_than_one_system_call_takes():
     pubs = [penstock.publish(f"log:m{i}", term_length=1 << 16, max_members=4) for i in range(140)]
     subs = [penstock.subscribe(f"log:m{i}") for i in range(140)]
     threading.Timer(0.05, pubs[139].send, [b"x"]).start()
-    assert penstock.wait(subs, timeout=10) == [subs[139]]
+    assert penstock.wait(subs, timeout=PATIENCE) == [subs[139]]
 
 
 def readable(sub, timeout=0.0):
@@ -200,17 +202,17 @@ def test_fileno_is_level_triggered(pair):
     assert not readable(sub)
     pub.send(b"a")
     pub.send(b"b")
-    assert readable(sub, 5)
+    assert readable(sub, PATIENCE)
     assert readable(sub)
-    assert sub.recv(timeout=1) == b"a"
+    assert sub.recv(timeout=PATIENCE) == b"a"
     assert readable(sub)
-    assert sub.recv(timeout=1) == b"b"
+    assert sub.recv(timeout=PATIENCE) == b"b"
     assert sub.try_recv() is None
     assert not readable(sub)
     for i in range(200):
         pub.send(b"%d" % i)
-        assert readable(sub, 5)
-        assert sub.recv(timeout=1) == b"%d" % i
+        assert readable(sub, PATIENCE)
+        assert sub.recv(timeout=PATIENCE) == b"%d" % i
         assert sub.try_recv() is None
 
 
@@ -221,7 +223,7 @@ def test_asyncio_receives_and_cancelling_loses_nothing(pair):
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(sub.recv_async(), 0.02)
         pub.send(b"kept")
-        assert await asyncio.wait_for(sub.recv_async(), 5) == b"kept"
+        assert await asyncio.wait_for(sub.recv_async(), PATIENCE) == b"kept"
 
         async def publish():
             for i in range(100):
@@ -249,7 +251,7 @@ def test_several_tasks_share_a_subscription(pair):
         tasks[0].cancel()
         for i in range(4):
             pub.send(b"%d" % i)
-        got = await asyncio.wait_for(asyncio.gather(*tasks[1:]), 10)
+        got = await asyncio.wait_for(asyncio.gather(*tasks[1:]), PATIENCE)
         assert sorted(got) == [b"0", b"1", b"2", b"3"]
 
     asyncio.run(main())
@@ -284,7 +286,8 @@ def test_threads_share_a_subscription(pair):
         threads[0].join(0.001)
     sub.close()
     for thread in threads:
-        thread.join(5)
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
     assert sorted(got, key=int) == [b"%d" % i for i in range(2000)]
 
 
@@ -305,10 +308,14 @@ def read():
 with penstock.publish("KIND:HOW", codec="bytes") as pub, penstock.subscribe("KIND:HOW", codec="bytes") as sub:
     reader = threading.Thread(target=read)
     reader.start()
-    time.sleep(2.0)  # the first slices are short
-    before = sleeps()
-    time.sleep(3.0)
-    print(sleeps() - before)
+    found = 0
+    for _ in range(10):  # the first slices are short, and on a busy machine the reader comes late
+        before = sleeps()
+        time.sleep(3.0)
+        found = sleeps() - before
+        if 1 <= found <= 10:
+            break
+    print(found)
     pub.send(b"last")
     reader.join()
 """
@@ -316,7 +323,7 @@ with penstock.publish("KIND:HOW", codec="bytes") as pub, penstock.subscribe("KIN
 
 def test_an_idle_reader_hardly_wakes():
     """Nothing is open and nobody waits for the end: so only a message wakes it, and the clock once a second. It was 20 times. The programs
-    run at once, since all of them only wait."""
+    run at once, since all of them only wait. Each counts until a span is as it should be: of one that wakes too often, none ever is."""
     programs = [
         IDLE.replace("KIND", kind).replace("HOW", how)
         for kind in ("log", "ring", "sync")
@@ -325,6 +332,6 @@ def test_an_idle_reader_hardly_wakes():
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     children = [subprocess.Popen([sys.executable, "-c", text], **pipes) for text in programs]
     for child in children:
-        printed, errors = child.communicate(timeout=60)
+        printed, errors = child.communicate(timeout=PATIENCE)
         assert (child.returncode, printed.split("\n")[1:]) == (0, ["b'last'", ""]), errors
         assert 1 <= int(printed.split("\n")[0]) <= 10
