@@ -16,7 +16,9 @@ class Client:
     """Speaks the protocol foxglove.sdk.v1: https://github.com/foxglove/ws-protocol."""
 
     def __init__(self, port):
-        opened = websockets.connect(f"ws://127.0.0.1:{port}", subprotocols=["foxglove.sdk.v1"], max_size=None)
+        opened = websockets.connect(
+            f"ws://127.0.0.1:{port}", subprotocols=["foxglove.sdk.v1"], max_size=None, open_timeout=60
+        )
         self.left = contextlib.ExitStack()
         self.socket = self.left.enter_context(opened)
         self.topics, self.messages = {}, []

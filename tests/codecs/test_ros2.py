@@ -86,7 +86,7 @@ def test_it_is_carried_live_and_read_without_options():
         )
         scan |= {"header": {"stamp": {"sec": 1, "nanosec": 2}, "frame_id": "map"}, "range_max": 10.0}
         pub.send(scan | {"ranges": [1.0, 2.0], "intensities": np.zeros(0, "f4")})
-        got = sub.recv(timeout=10)
+        got = sub.recv(timeout=60)
     assert got["header"] == scan["header"]
     assert got["ranges"].dtype == np.float32
     assert got["ranges"].tolist() == [1.0, 2.0]

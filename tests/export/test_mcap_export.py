@@ -165,7 +165,7 @@ def test_a_channel_keeps_the_class_of_its_first_publication(archive, tmp_path):
         with penstock.publish("log:s", codec="json") as other:
             other.send({"x": 1, "tags": []})
         pub.send(Pose(2))
-        assert plain.recv(timeout=5) == {"x": 1, "tags": []}
+        assert plain.recv(timeout=60) == {"x": 1, "tags": []}
     schema, bodies = exported(archive, tmp_path)["log:s"]
     assert (schema.name, len(bodies)) == ("Pose", 2)
 
