@@ -11,10 +11,13 @@ import time
 
 import numpy as np
 import pytest
+from people import until
 
 import penstock
 
 SHAPE = (4, 6, 3)
+PATIENCE = 60  # seconds: only a hang takes so long
+CARRIED_NS = 1000  # by which a time of the library differs from the system's at most: it is carried by a counter
 
 
 @pytest.fixture
@@ -28,7 +31,7 @@ def cam():
 
 
 def publish(pub, value, **said):
-    with pub.acquire(timeout=5) as frame:
+    with pub.acquire(timeout=PATIENCE) as frame:
         frame.array[...] = value
         for name, what in said.items():
             setattr(frame, name, what)
@@ -48,7 +51,7 @@ def test_a_frame_arrives_with_what_is_said_of_it(cam):
     assert np.array_equal(got.array, np.arange(72).reshape(SHAPE))
     assert (got.id, got.start_ns, got.end_ns, got.sequence) == (77, -5, 2**62, 0)
     assert got.meta == {"exposure": {"gain": 1.5, "name": "süd"}}
-    assert before <= got.time_ns <= time.time_ns()
+    assert before - CARRIED_NS <= got.time_ns <= time.time_ns() + CARRIED_NS
     assert sub.last.position == got.position == 0
     assert sub.try_recv() is None
     assert "Frame 0 id=77" in repr(got)
@@ -159,9 +162,9 @@ def test_without_a_free_buffer_the_publication_waits(cam):
     assert [int(frame.array[0, 0, 0]) for frame in held] == [0, 1, 2]
     threading.Timer(0.1, held.pop).start()
     begun = time.monotonic()
-    with pub.acquire(timeout=5) as frame:
+    with pub.acquire(timeout=PATIENCE) as frame:
         frame.array[...] = 9
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < PATIENCE, "the buffer was found at the end of the wait"
     assert sub.recv(timeout=1).array.max() == 9
 
 
@@ -307,7 +310,7 @@ def test_a_subscription_waits_for_the_channel_if_it_is_told_to():
     made = []
     timer = threading.Timer(0.1, lambda: made.append(penstock.publish("frames:later", shape=(2,))))
     timer.start()
-    with penstock.subscribe("frames:later", connect_timeout=5) as sub:
+    with penstock.subscribe("frames:later", connect_timeout=PATIENCE) as sub:
         timer.join()
         made[0].send(np.ones(2, np.uint8))
         assert sub.recv(timeout=1).array.sum() == 2
@@ -347,7 +350,7 @@ def test_wait_selectors_and_asyncio(cam):
         task = asyncio.create_task(sub.recv_async())
         await asyncio.sleep(0.02)
         publish(pub, 2)
-        got = [int((await asyncio.wait_for(task, 5)).array.max())]
+        got = [int((await asyncio.wait_for(task, PATIENCE)).array.max())]
         publish(pub, 3)
         async for frame in sub:
             got.append(int(frame.array.max()))
@@ -359,9 +362,12 @@ def test_wait_selectors_and_asyncio(cam):
 
 def test_iteration_ends_when_the_handle_closes(cam):
     pub, sub = cam
-    threading.Timer(0.1, sub.close).start()
     publish(pub, 1)
-    assert [frame.sequence for frame in sub] == [0]
+    got = []
+    for frame in sub:
+        got.append(frame.sequence)
+        threading.Timer(0.1, sub.close).start()
+    assert got == [0]
     with pytest.raises(penstock.Closed):
         sub.recv(timeout=1)
 
@@ -398,7 +404,7 @@ def test_a_closed_publication_ends_its_open_buffers(cam):
 
 def _hold_and_hang(ready):
     sub = penstock.subscribe("frames:cam", conflate=False)
-    frames = [sub.recv(timeout=10) for _ in range(3)]
+    frames = [sub.recv(timeout=PATIENCE) for _ in range(3)]
     ready.put(len(frames))
     signal.pause()
 
@@ -410,17 +416,15 @@ def test_a_dead_readers_leases_return_at_once(cam):
     ready = context.Queue()
     child = context.Process(target=_hold_and_hang, args=(ready,))
     child.start()
-    pub.wait_for_readers(1, timeout=30)
+    pub.wait_for_readers(1, timeout=PATIENCE)
     for value in range(3):
         publish(pub, value)
-        deadline = time.monotonic() + 10
-        while penstock.inspect("frames:cam").details["leased"] <= value and time.monotonic() < deadline:
-            threading.Event().wait(0.005)
-    assert ready.get(timeout=10) == 3
+        until(lambda value=value: penstock.inspect("frames:cam").details["leased"] > value, "a frame was not leased")
+    assert ready.get(timeout=PATIENCE) == 3
     assert pub.try_acquire() is None
     os.kill(child.pid, signal.SIGKILL)
     child.join()
-    with pub.acquire(timeout=1) as one, pub.acquire(timeout=1) as two, pub.acquire(timeout=1) as three:
+    with pub.acquire(timeout=0) as one, pub.acquire(timeout=0) as two, pub.acquire(timeout=0) as three:
         assert one.array is not None
         assert two is not None
         assert three is not None
@@ -430,7 +434,7 @@ def test_a_dead_readers_leases_return_at_once(cam):
 
 
 def _child(sub, back):
-    back.put((sub.channel, int(sub.recv(timeout=10).array.max())))
+    back.put((sub.channel, int(sub.recv(timeout=PATIENCE).array.max())))
 
 
 @pytest.mark.parametrize("how", ["fork", "spawn"])
@@ -440,13 +444,13 @@ def test_handles_go_to_children(cam, how):
     back = context.Queue()
     child = context.Process(target=_child, args=(sub, back))
     child.start()
-    pub.wait_for_readers(2, timeout=30)
+    pub.wait_for_readers(2, timeout=PATIENCE)
     for value in range(1, 200):
         publish(pub, value % 250)
         if not back.empty() or not child.is_alive():
             break
         child.join(0.02)
-    channel, seen = back.get(timeout=10)
+    channel, seen = back.get(timeout=PATIENCE)
     child.join()
     assert channel == "frames:cam"
     assert seen >= 1
@@ -529,7 +533,7 @@ def test_many_buffers():
         assert sub.leases == 200
         assert [int(frame.array[1]) for frame in held] == list(range(200))
         del held[130]
-        pub.send(np.full(2, 7, "u2"), timeout=1)
+        pub.send(np.full(2, 7, "u2"), timeout=PATIENCE)
         assert sub.recv(timeout=1).array[0] == 7
 
 

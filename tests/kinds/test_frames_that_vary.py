@@ -277,12 +277,14 @@ with penstock.publish("frames:crops") as pub:
     seen = 0
     for _ in range(3):
         with subprocess.Popen([sys.executable, "-c", program]) as child:
-            for _ in range(100):
-                with sub.recv(timeout=60) as frame:
-                    assert frame.shape == (frame.id % 9, frame.id % 7, 3)
-                    assert (frame.array == frame.id % 251).all()
-                    seen += 1
-            child.kill()
+            try:
+                for _ in range(100):
+                    with sub.recv(timeout=60) as frame:
+                        assert frame.shape == (frame.id % 9, frame.id % 7, 3)
+                        assert (frame.array == frame.id % 251).all()
+                        seen += 1
+            finally:
+                child.kill()
     assert seen == 300
 
 

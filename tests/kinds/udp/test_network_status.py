@@ -3,10 +3,10 @@
 import contextlib
 import subprocess
 import sys
-import time
 
 import pytest
 from network.relay import relay
+from people import until
 from ports import free_port
 
 import penstock
@@ -30,15 +30,16 @@ def lossy():
             if number % 100 == 99:
                 for _ in range(100):
                     sub.recv(timeout=PATIENCE)
-        while not _is_measured(sub, pub):  # on a busy machine the data is often quicker
-            time.sleep(0.05)
+        until(lambda: _is_settled(sub, pub), "the counts stay apart")  # on a busy machine the data is often quicker
         yield sub, pub, between
 
 
-def _is_measured(sub, pub):
-    """Both sides know how long a round trip takes."""
+def _is_settled(sub, pub):
+    """Both sides know how long a round trip takes, and show all that they have counted: each shows its counts a moment later."""
     (session,), (receiver,) = sub.statistics().network.sessions, pub.statistics().network.receivers
-    return session.round_trip_ns and receiver.round_trip_ns
+    naks = sub.statistics().details["naks_sent"]
+    is_shown = session.naks_sent == naks >= receiver.naks_received > 0 and receiver.lag < receiver.window
+    return is_shown and session.round_trip_ns and receiver.round_trip_ns
 
 
 def test_a_subscription_says_what_its_sessions_needed(lossy):

@@ -12,7 +12,7 @@ from ports import free_port
 import penstock
 
 pytest.importorskip("zmq")
-PATIENCE = 30  # seconds
+PATIENCE = 60  # seconds
 ROUNDS = 500 if LONG else 40
 
 
