@@ -8,6 +8,7 @@ import penstock
 from penstock.record import plan
 
 TERM = 1 << 16
+PATIENCE = 60
 
 
 def test_a_range_ends_behind_a_message_that_was_given_up(archive):
@@ -21,7 +22,7 @@ def test_a_range_ends_behind_a_message_that_was_given_up(archive):
             pub.send(message, timeout=0)
         with pytest.raises(penstock.TimedOut):
             pub.send(b"given up" * 5000, timeout=0)
-        slow.recv(timeout=10)
+        slow.recv(timeout=PATIENCE)
         while pub.position == TERM:  # until there is room for its first fragment, and no more
             with pytest.raises(penstock.TimedOut):
                 pub.send(b"given up" * 5000, timeout=0)
@@ -31,7 +32,7 @@ def test_a_range_ends_behind_a_message_that_was_given_up(archive):
         while slow.try_recv() is not None:
             pass
         sent.append(b"next" * 10_000)
-        pub.send(sent[-1], timeout=10)
+        pub.send(sent[-1], timeout=PATIENCE)
     (info,) = archive.list()
     before = [row for batch in archive.scan(info.id, end=cut) for row in batch.column("payload").to_pylist()]
     after = [row for batch in archive.scan(info.id, start=cut) for row in batch.column("payload").to_pylist()]

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock
@@ -232,6 +232,7 @@ def test_only_streams_that_overlap_in_time_are_open_at_once(archive, monkeypatch
     assert not running
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=20), max_size=6))
 def test_merging_keeps_each_streams_order(streams):
     def ranges():

@@ -6,6 +6,7 @@ import pytest
 import penstock
 
 SHAPE = (5, 7)
+PATIENCE = 60
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def test_pixels_are_recorded_if_they_are_wanted(archive, pub):
 def test_a_recorder_in_its_own_process_records_pixels(archive, pub):
     recorder = archive.record("frames:r", process=True, pixels=True)
     for i in range(20):
-        send(pub, i, timeout=5)
+        send(pub, i, timeout=PATIENCE)
     recorder.stop()
     info = archive.find("frames:r")
     seen = [message.data for message in archive.replay("frames:r")]
@@ -94,7 +95,7 @@ def test_a_recording_is_extended_over_what_it_missed(archive, pub, pixels):
     for first in (0, 10, 20):
         with archive.record("frames:r", extend=first > 0, pixels=pixels) as recorder:
             for i in range(first, first + 3):
-                send(pub, i, timeout=1)
+                send(pub, i, timeout=PATIENCE)
         assert len(recorder.recordings) == 1
         for i in range(first + 3, first + 10):
             send(pub, i)
@@ -122,7 +123,7 @@ def test_a_recording_with_pixels_goes_onto_a_channel_again(archive, pub):
         penstock.subscribe("frames:again", conflate=False) as sub,
     ):
         first.close()
-        assert archive.replay_onto("frames:r", "frames:again", timeout=1) == 3
+        assert archive.replay_onto("frames:r", "frames:again", timeout=PATIENCE) == 3
         got = sub.poll()
     assert [(frame.id, frame.start_ns, frame.meta, frame.array[0, 0]) for frame in got] == [
         (i + 7, 4, {"i": i}, i) for i in range(3)
@@ -136,7 +137,7 @@ def test_a_recorder_waits_for_the_publication_of_frames(archive):
         penstock.publish("log:late") as log,
     ):
         log.send(b"x")
-        pub.wait_for_readers(1, timeout=60)
+        pub.wait_for_readers(1, timeout=PATIENCE)
         for i in range(5):
             send(pub, i)
         while sum(row.messages for row in recorder.progress()) < 6:
