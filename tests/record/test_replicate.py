@@ -1,5 +1,6 @@
 """Copies of archives: killed at every step, of live recordings, of damaged, cut and repaired ones. A copy is sound, or there is none."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -12,6 +13,8 @@ import time
 
 import pytest
 from dying import moments
+from people import until
+from ports import free_port
 
 import penstock
 from penstock.cli import run
@@ -20,6 +23,7 @@ from penstock.record import COLUMNS
 
 ALL = sorted(COLUMNS)
 T = 1 << 16
+PATIENCE = 60
 
 
 def publish(pub, numbers, size=700):
@@ -34,6 +38,13 @@ def record(archive, channel="log:a", numbers=range(500), **options):
 
 def numbers(archive, recording=1):
     return [int(message.data[:6]) for message in archive.replay(recording)]
+
+
+def states(folder):
+    """The states of a copy's recordings; none while it is being made."""
+    with contextlib.suppress(penstock.NotFound):
+        return [info.state for info in penstock.Archive(folder, create=False).list()]
+    return []
 
 
 def sound(copy, archive):
@@ -70,7 +81,7 @@ def test_a_live_recording_is_copied_as_far_as_it_goes(archive, tmp_path, way):
     with penstock.publish("log:a", term_length=T) as pub, archive.serve("127.0.0.1:0") as server:
         source = archive if way == "folder" else penstock.Archive(server.uri)
         recorder = archive.record("log:a", segment_length=T, sync_interval=0.01)
-        pub.wait_for_readers(1, timeout=10)
+        pub.wait_for_readers(1, timeout=PATIENCE)
         for begin in range(0, 1000, 100):
             publish(pub, range(begin, begin + 100))
             while archive.find(1).messages < begin + 100:
@@ -218,9 +229,9 @@ def test_the_command_follows_until_ctrl_c(archive, tmp_path, capsys):
 
     with penstock.publish("log:a", term_length=T) as pub:
         recorder = archive.record("log:a", segment_length=T, sync_interval=0.01)
-        pub.wait_for_readers(1, timeout=10)
+        pub.wait_for_readers(1, timeout=PATIENCE)
         publish(pub, range(100))
-        uri = start("127.0.0.1:0")
+        uri = start(f"127.0.0.1:{free_port()}")  # which no other program takes while its server is away
         command = [sys.executable, "-m", "penstock.cli", "replicate", uri, str(folder), "--follow", "--json"]
         copier = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
@@ -231,16 +242,9 @@ def test_the_command_follows_until_ctrl_c(archive, tmp_path, capsys):
                 publish(pub, range(begin, begin + 100))
                 start(uri.removeprefix("grpc://"))
             recorder.stop()
-            limit = time.monotonic() + 60
-            while (
-                not folder.is_dir()
-                or not (found := penstock.Archive(folder, create=False).list())
-                or found[0].state != "closed"
-            ):
-                assert time.monotonic() < limit
-                time.sleep(0.1)
+            until(lambda: states(folder) == ["closed"], "the copy is not complete")
             copier.send_signal(signal.SIGINT)
-            out, err = copier.communicate(timeout=30)
+            out, err = copier.communicate(timeout=PATIENCE)
         finally:
             for process in (copier, servers[-1]):
                 process.kill()

@@ -10,6 +10,8 @@ import threading
 
 import pyarrow as pa
 import pytest
+from people import until
+from ports import free_port
 
 import penstock
 from penstock.errors import Invalid, NotFound, SystemFailure, Unsupported
@@ -20,6 +22,7 @@ from penstock.util.storage import where
 flight = pytest.importorskip("pyarrow.flight")
 ALL = sorted(COLUMNS)
 T = 1 << 16
+PATIENCE = 60
 TOKEN = "0123456789abcdef"
 
 
@@ -64,8 +67,8 @@ def test_a_live_recording_is_followed_over_the_server(archive, server):
     with penstock.publish("log:a", term_length=T) as pub:
         recorder = archive.record("log:a", segment_length=T)
         publish(pub, range(300))
-        pub.wait_for_readers(1, timeout=10)
-        following = there.follow("log:a", timeout=20)
+        pub.wait_for_readers(1, timeout=PATIENCE)
+        following = there.follow("log:a", timeout=PATIENCE)
         begun = [next(following) for _ in range(300)]
         assert there.find("log:a").state == "live"
         publish(pub, range(300, 900))
@@ -75,21 +78,28 @@ def test_a_live_recording_is_followed_over_the_server(archive, server):
 
 def test_a_recording_that_grows_is_sound_at_each_look(archive, server):
     """A look while a recorder writes never sees frames that are shorter than their index says."""
-    stop = threading.Event()
+    stop, found = threading.Event(), []
     with penstock.publish("log:a", term_length=T) as pub, archive.record("log:a"):
 
         def write():
             while not stop.is_set():
                 publish(pub, range(50))
 
+        def look():
+            found.extend(info for info, _ in there._layouts(None))
+            return len({info.end_position for info in found}) > 10
+
         writer = threading.Thread(target=write)
         writer.start()
         there = penstock.Archive(server.uri)
-        found = [info for _ in range(200) for info, _ in there._layouts(None)]
-        stop.set()
-        writer.join()
+        try:
+            for _ in range(200):
+                look()
+            until(look, "the recording does not grow")
+        finally:
+            stop.set()
+            writer.join()
     assert {info.state for info in found if info.messages} == {"live"}
-    assert len({info.end_position for info in found}) > 10
 
 
 def test_damage_there_is_named_here(archive, server):
@@ -256,7 +266,7 @@ def test_any_flight_client_reads_recordings(archive, server):
 
 def test_a_server_that_is_away_is_named(archive):
     record(archive, count=5)
-    with archive.serve("127.0.0.1:0") as server:
+    with archive.serve(f"127.0.0.1:{free_port()}") as server:  # nobody else takes it meanwhile
         there = penstock.Archive(server.uri)
         assert there.find(1).messages == 5
     with pytest.raises(SystemFailure, match=r"grpc://127\.0\.0\.1:\d+ is not to be had"):
