@@ -71,7 +71,11 @@ def test_a_live_recording_is_followed_over_the_server(archive, server):
         following = there.follow("log:a", timeout=PATIENCE)
         begun = [next(following) for _ in range(300)]
         assert there.find("log:a").state == "live"
-        publish(pub, range(300, 900))
+        writer = threading.Thread(target=publish, args=(pub, range(300, 880)))
+        writer.start()  # beside the reads: the channel waits for the follower once that has joined it
+        begun += [next(following) for _ in range(580)]
+        writer.join()
+        publish(pub, range(880, 900))
         recorder.stop()
         assert numbers([*begun, *following]) == list(range(900))
 
