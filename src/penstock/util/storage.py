@@ -48,7 +48,8 @@ class Place:
         """Its `pyarrow.fs.FileSystem`, or as much of one as readers need. One per process and storage."""
         if self.is_served:
             return served_files.files_at("/".join(self.uri.split("/")[:3]))
-        return _file_system(_scheme(self.uri), os.getpid(), _environment())
+        scheme = _scheme(self.uri)
+        return _file_system(scheme, os.getpid(), () if scheme == "file" else _environment())
 
     @property
     def is_served(self) -> bool:

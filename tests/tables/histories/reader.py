@@ -1,6 +1,8 @@
 """A reader of Delta tables of its own: the log's JSON and Parquet files. Knows nothing of penstock."""
 
+import functools
 import json
+import os
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -41,7 +43,20 @@ def actions(table, version):
 
 
 def snapshot(table):
-    """None if there is no table. All commits must be there, from the first on, or from a checkpoint on: an erasure deletes those before."""
+    """None if there is no table. A log whose files are the same is read once."""
+    if not (table / "_delta_log").is_dir():
+        return None
+    with os.scandir(table / "_delta_log") as found:
+        return _snapshot(table, tuple(sorted((one.name, *_stamp(one.stat())) for one in found)))
+
+
+def _stamp(about):
+    return about.st_ino, about.st_mtime_ns, about.st_ctime_ns, about.st_size
+
+
+@functools.lru_cache(maxsize=64)
+def _snapshot(table, stamps):
+    """All commits must be there, from the first on, or from a checkpoint on: an erasure deletes those before."""
     found = versions(table)
     if not found:
         return None
