@@ -17,8 +17,9 @@ from penstock import codecs
 from penstock.bridge.bookmark import Bookmark
 from penstock.bridge.route import Bridged, Own, Route, Settings
 from penstock.channels.storage.discovery import ChannelDiscovery
+from penstock.channels.uri.channel import named
 from penstock.channels.uri.opener import parse
-from penstock.channels.uri.value import AnyChannel, uri_of
+from penstock.channels.uri.value import AnyChannel
 from penstock.channels.uri.wildcards import is_pattern, matches
 from penstock.errors import Invalid, PenstockError, TooSlow, Unsupported
 from penstock.front.opening import publish, subscribe
@@ -68,10 +69,8 @@ class Bridge:
         codec: Any = None,
         drop_after: float | None = None,
     ) -> None:
-        there, onto = uri_of(source), uri_of(target)
-        for one in (there, onto, "" if back is None else uri_of(back)):
-            if not isinstance(one, str):
-                raise Invalid(f"a channel is named by a string such as 'log:imu', not by {type(one).__name__}")
+        there, onto = named(source), named(target)
+        answers = None if back is None else named(back)
         if both and back is not None:
             raise Invalid("both and back are two ways to name where the other direction is heard: give one of them")
         strict = not (is_pattern(there) or _trunk(there) or _trunk(onto))
@@ -83,7 +82,7 @@ class Bridge:
             undo.callback(self.close)
             self._add(there, onto)
             if both or back is not None:
-                heard = _heard(onto) if back is None else uri_of(back)
+                heard = _heard(onto) if answers is None else answers
                 if strict:
                     for one in (there, heard):
                         if parse(one).kind.one_reader:

@@ -11,7 +11,7 @@ from penstock.channels import checks
 from penstock.columns.contract import types
 from penstock.columns.contract.decoding import MODES
 from penstock.errors import Invalid
-from penstock.util.strict import near
+from penstock.util.strict import check_names
 from penstock.util.units import seconds
 
 COMPRESSIONS = ("snappy", "zstd", "lz4", "gzip", "brotli", "none")
@@ -64,9 +64,7 @@ class Options:
     @classmethod
     def given(cls, options: Mapping[str, Any]) -> Options:
         """From options by name. TypeError for one that there is not."""
-        for name in options:
-            if name not in cls.__dataclass_fields__:
-                raise TypeError(f"run() has no option {name!r}{near(name, cls.__dataclass_fields__)}")
+        check_names("run", options, cls.__dataclass_fields__)
         return cls(**options)
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, ParamSpec, TypeVar
 
 from penstock._native import core as _native
@@ -27,6 +27,13 @@ def near(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {lowered[close[0]]!r}?" if close else ""
 
 
+def check_names(function: str, given: Iterable[str], known: Collection[str]) -> None:
+    """TypeError for an option that there is not, with a similar one."""
+    for name in given:
+        if name not in known:
+            raise TypeError(f"{function}() has no option {name!r}{near(name, known)}")
+
+
 def checks_names(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """A function whose TypeError for an unknown keyword suggests a similar one."""
     parameters = inspect.signature(function).parameters
@@ -34,9 +41,7 @@ def checks_names(function: Callable[Arguments, Result]) -> Callable[Arguments, R
 
     @functools.wraps(function)
     def checked(*given: Arguments.args, **named: Arguments.kwargs) -> Result:
-        for name in named:
-            if name not in known:
-                raise TypeError(f"{function.__name__}() has no option {name!r}{near(name, known)}")
+        check_names(function.__name__, named, known)
         return function(*given, **named)
 
     return checked

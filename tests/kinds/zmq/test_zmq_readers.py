@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import socket
-import time
 
 import pytest
 from conftest import LONG
+from people import until
 from ports import free_port
 
 import penstock
@@ -56,13 +56,6 @@ def test_a_foreign_connection_is_no_reader():
             silent.close()
             push.send(b"there", timeout=PATIENCE)
             assert pull.recv(timeout=PATIENCE) == b"there"
-            _until(lambda: push.statistics().details["disconnections"] >= 2)
+            until(lambda: push.statistics().details["disconnections"] >= 2, "two connections have not ended")
             assert push.readers == 1
-        _until(lambda: push.readers == 0)
-
-
-def _until(found):
-    deadline = time.monotonic() + PATIENCE
-    while not found():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+        until(lambda: push.readers == 0, "the reader still counts")

@@ -43,14 +43,20 @@ def _fake(kind: Kind, name: str, uri: str, process: int, world: bytes) -> Channe
     return found
 
 
+def named(uri: Any) -> str:
+    """The URI of a channel, or of a value with one. `Invalid` for anything else."""
+    uri = getattr(uri, "uri", uri)
+    if not isinstance(uri, str):
+        raise Invalid(f"a channel is named by a string such as 'log:imu', not by {type(uri).__name__}")
+    return uri
+
+
 def parse(uri: Any) -> Channel:
     """The channel that a URI, or a value with one, names: a URI such as `log:imu` names. Of frames, several streams may share a name: `frames:cam/road`.
 
     Raises `Invalid` for a kind that does not exist or a name that its kind does not have.
     """
-    uri = getattr(uri, "uri", uri)
-    if not isinstance(uri, str):
-        raise Invalid(f"a channel is named by a string such as 'log:imu', not by {type(uri).__name__}")
+    uri = named(uri)
     word, colon, rest = uri.partition(":")
     fake = word == FAKE and bool(colon)
     if fake:
