@@ -8,6 +8,7 @@ from __future__ import annotations
 
 # All that programs need is loaded once, before they are forked.
 import asyncio  # noqa: F401
+import encodings.idna  # noqa: F401
 import gc
 import json
 import os
@@ -23,7 +24,9 @@ from typing import Any
 
 import pyarrow.fs  # noqa: F401
 
-import penstock.front
+import penstock.front.opening
+import penstock.kinds.udp.history
+import penstock.kinds.udp.opener
 import penstock.record.serve.server
 import penstock.record.session_history  # noqa: F401
 from evidence.network_room.history import History

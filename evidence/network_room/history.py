@@ -40,21 +40,18 @@ class Program:
     name: str
     begun: int
     pid: int
-    lines: Path
+    lines: int  # a descriptor of the file in which it writes them
     alive: bool = True
     killed: bool = False
     heard: list[list[Any]] = field(default_factory=list)
     words: set[str] = field(default_factory=set)
-    offset: int = 0
+    rest: bytes = b""
 
     def said(self) -> list[list[Any]]:
         """Its lines so far. A line that was cut off is none."""
-        with contextlib.suppress(FileNotFoundError), open(self.lines, "rb") as file:
-            file.seek(self.offset)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break  # the next one read may be its rest
-                self.offset += len(line)
+        while piece := os.read(self.lines, 1 << 16):
+            *lines, self.rest = (self.rest + piece).split(b"\n")
+            for line in lines:
                 self.heard.append(json.loads(line))
                 self.words.add(self.heard[-1][1])
         return self.heard
@@ -167,7 +164,7 @@ class History:
                 atexit._run_exitfuncs()  # a publication that is closed still sends what it has
             finally:
                 os._exit(0)
-        self._programs.append(Program(name, begun, pid, lines))
+        self._programs.append(Program(name, begun, pid, os.open(lines, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)))
 
     def _end(self, program: Program) -> None:
         """Kills a program that runs."""
