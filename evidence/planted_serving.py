@@ -7,6 +7,7 @@ from typing import Any
 from evidence.planting import Planted
 
 SERVE, COPY, HISTORY = "tests/record/test_serve.py", "tests/record/test_replicate.py", "tests/network/test_history.py"
+LOOKS = "tests/record/test_served_looks.py"
 
 
 def _a_server_shows_any_file() -> None:
@@ -22,9 +23,21 @@ def _a_token_is_not_compared() -> None:
 
 
 def _a_growing_segment_has_the_length_that_was_listed() -> None:
-    from penstock.record.format.remote import RemoteFolder, ServedFolder
+    from penstock.record.serve.looks import _Look
 
-    ServedFolder.data_length = RemoteFolder.data_length  # type: ignore[method-assign]
+    _Look._with_frames = lambda self, newer: newer  # type: ignore[method-assign]
+
+
+def _a_young_file_is_not_sent_again() -> None:
+    from penstock.record.serve import looks
+
+    looks._is_old = lambda entries: True
+
+
+def _a_look_asks_for_each_file() -> None:
+    from penstock.record.serve import looks
+
+    looks._Look._keep = lambda self, name, size: None  # type: ignore[method-assign]
 
 
 def _a_copy_is_not_compared() -> None:
@@ -80,6 +93,10 @@ BUGS = {
         _a_growing_segment_has_the_length_that_was_listed,
         (f"{SERVE}::test_a_recording_that_grows_is_sound_at_each_look",),
     ),
+    "a young file is not sent again": Planted(
+        _a_young_file_is_not_sent_again, (f"{LOOKS}::test_a_file_of_the_same_time_and_size_is_read_again",)
+    ),
+    "a look asks for each file": Planted(_a_look_asks_for_each_file, (f"{LOOKS}::test_a_look_is_one_call",)),
     "a copy is not compared": Planted(_a_copy_is_not_compared, (f"{COPY}::test_damage_at_the_source_is_not_copied",)),
     "a copy is not partial while it is made": Planted(
         _a_copy_is_not_partial_while_it_is_made, (f"{COPY}::test_a_kill_within_a_new_copy_leaves_it_sound",)

@@ -228,17 +228,19 @@ def test_a_client_asks_for_no_other_file(archive, server, tmp_path):
         asked = {
             "path": path,
             "paths": [path],
+            "recordings": [path, path[-8:], 7],
+            "known": chance.choice([{}, {"00000001": 5}, {"00000001": ["", None]}]),
             "offset": chance.choice([0, 5, -1, 1 << 70]),
             "length": chance.choice([9, 0, -1, 1 << 40]),
         }
-        for action in ("read", "list", "stat", "live"):
+        for action in ("read", "list", "stat", "live", "look"):
             error, found = ask(action, json.dumps(asked).encode())
             assert b"hidden" not in found
             assert b"secret" not in found or action == "stat"
             answered += not error and action == "read"
     assert answered, "no file was read at all"
     for body in (b"", b"[]", b"{", b"null", b'{"path": 7}', b"[" * 100_000):
-        for action in ("read", "list", "stat", "live", "erase"):
+        for action in ("read", "list", "stat", "live", "look", "erase"):
             assert ask(action, body)[0]["errno"] in (errno.EINVAL, errno.ENOENT)
     assert len(penstock.Archive(server.uri).list()) == 1
 

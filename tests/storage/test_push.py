@@ -131,8 +131,8 @@ def test_a_plan_of_what_did_not_change_there_reads_no_index(archive, bucket, mon
     there = penstock.Archive(bucket + "/x")
     monkeypatch.setattr(remote, "STABLE_NS", -(1 << 62))  # as if the push had been long ago
     first, read = plan(there), []
-    fetched = remote._fetch
-    monkeypatch.setattr(remote, "_fetch", lambda path: read.append(str(path)) or fetched(path))
+    fetched = remote.fetch
+    monkeypatch.setattr(remote, "fetch", lambda path: read.append(str(path)) or fetched(path))
     assert plan(there) == first
     assert read == []
     assert plan(penstock.Archive(bucket + "/x")) == first
@@ -214,8 +214,8 @@ def test_a_reader_that_follows_sees_what_is_pushed_later(archive, bucket, monkey
     there = penstock.Archive(uri)
     assert there.id == archive.id
     watch, read = there.watch(), []
-    fetched = remote._fetch
-    monkeypatch.setattr(remote, "_fetch", lambda path: read.append(str(path)) or fetched(path))
+    fetched = remote.fetch
+    monkeypatch.setattr(remote, "fetch", lambda path: read.append(str(path)) or fetched(path))
     watch.refresh()
     assert read
     done, known = watch.fresh({}), len(read)

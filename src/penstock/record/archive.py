@@ -19,7 +19,7 @@ from penstock.channels.uri.value import AnyChannel, AnyChannels
 from penstock.channels.uri.wildcards import is_pattern
 from penstock.errors import Invalid
 from penstock.record.format.archive_folder import IDENTITY, ArchiveFolder
-from penstock.record.format.remote import RemoteArchive, verify_remote
+from penstock.record.format.remote_archive import RemoteArchive, verify_remote
 from penstock.record.format.types import Recorder
 from penstock.record.keep import consumers as consumer_files
 from penstock.record.keep import purge_guard, truncate

@@ -15,6 +15,7 @@ from penstock import codecs
 from penstock.channels.uri.channel import Channel, parse
 from penstock.errors import DecodeError, Mismatch, NotFound, PenstockError, SystemFailure
 from penstock.record.archive import Archive
+from penstock.record.format.folder import RecordingFolder
 from penstock.record.format.types import Recorded, RecordingInfo
 from penstock.record.read.archive_reader import COLUMNS_REPLAYED
 from penstock.record.read.replay import messages
@@ -58,6 +59,7 @@ class SessionHistory:
         self._clock = SystemClock()
         self._keys: dict[int, Key] = {}
         self._recordings: list[tuple[Key, RecordingInfo]] = []
+        self._folders: dict[int, RecordingFolder] = {}  # as the last look found them
         self._runs: list[Run] = []
         self._counted: dict[Key, int] = {}  # up to where lost bytes were counted
         self._idle: dict[Key, float] = {}  # since when no recording of a session grows
@@ -147,7 +149,7 @@ class SessionHistory:
         wrong = self._wanted_codec is not None and codecs.bare(self._wanted_codec.spec) != codecs.bare(info.codec)
         self.codec = self.codec or codec
         try:
-            scanner = self._archive._scan(info.id, COLUMNS_REPLAYED, at, run.end)
+            scanner = self._archive._scan(self._folders.get(info.id, info.id), COLUMNS_REPLAYED, at, run.end)
             for batch in scanner:
                 for message in messages(batch, codec, info.channel):
                     yield self._mismatch(info, message) if wrong else message
@@ -170,7 +172,9 @@ class SessionHistory:
             return
         self._looked = now
         try:
-            looked = [one for one in self._archive._layouts(None) if self._is_wanted(one[0])]
+            folders = self._archive.folders()
+            self._folders = {folder.number: folder for folder in folders}
+            looked = [one for one in self._archive._lister.layouts(None, folders) if self._is_wanted(one[0])]
             found = [(key, info, layout.copy()) for info, layout in looked if (key := self._key(info)) is not None]
         except (SystemFailure, NotFound) as error:
             self._note_away(error)
@@ -202,9 +206,10 @@ class SessionHistory:
     def _key(self, info: RecordingInfo) -> Key | None:
         """The session of a recording; None as long as it has no message."""
         if info.id not in self._keys:
-            for batch in self._archive._scan(info.id, ("session",), 0, batch_rows=1):
+            folder = self._folders[info.id]
+            for batch in self._archive._scan(folder, ("session",), 0, batch_rows=1):
                 if batch.num_rows:
-                    initial = self._archive._about(info.id).initial_term_id
+                    initial = folder.describe().initial_term_id
                     self._keys[info.id] = batch.column(0)[0].as_py(), initial
                     break
         return self._keys.get(info.id)

@@ -12,6 +12,7 @@ import functools
 import ipaddress
 import json
 import os
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,12 +35,36 @@ Entry = tuple[
 ]  # a file's path, "file", "folder" or "none", its bytes, and when it changed, in nanoseconds
 
 
+@dataclass(frozen=True)
+class Seen:
+    """A recording's folder as a look found it. tags: of what was found, for the next look. older: files that have a successor; newer: the
+    others; by name, with their bytes and when they changed. raws: the bytes of small ones of those."""
+
+    path: str
+    live: bool
+    tags: tuple[str, str]
+    older: dict[str, tuple[int, int]]
+    newer: dict[str, tuple[int, int]]
+    raws: dict[str, bytes]
+
+    @functools.cached_property
+    def files(self) -> dict[str, tuple[int, int]]:
+        """All files."""
+        return {**self.older, **self.newer}
+
+    @functools.cached_property
+    def infos(self) -> list[Any]:
+        """All files as `pyarrow.fs.FileInfo`."""
+        return [_info((f"{self.path}/{name}", "file", *about)) for name, about in self.files.items()]
+
+
 @dataclass
 class ServedFile:
-    """A file's bytes, by ranges. Any thread may call."""
+    """A file's bytes, by ranges. Any thread may call. length: of the file when it was opened."""
 
     files: ServedFiles
     path: str
+    length: int
 
     def __enter__(self) -> ServedFile:
         return self
@@ -48,8 +73,8 @@ class ServedFile:
         pass
 
     def size(self) -> int:
-        """How many bytes there are now."""
-        return int(self.files.get_file_info(self.path).size)
+        """How many bytes there were when it was opened."""
+        return self.length
 
     def read(self) -> bytes:
         """All of them."""
@@ -95,9 +120,44 @@ class ServedFiles:
 
     def open_input_file(self, path: str) -> ServedFile:
         """A file that is there. FileNotFoundError if it is not."""
-        if not self.get_file_info(path).is_file:
+        found = self.get_file_info(path)
+        if not found.is_file:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self._uri}{path}")
-        return ServedFile(self, path)
+        return ServedFile(self, path, found.size)
+
+    def open_sized(self, path: str, length: int) -> ServedFile:
+        """A file whose length is known."""
+        return ServedFile(self, path, length)
+
+    def read_bytes(self, path: str) -> bytes:
+        """All bytes of a file. FileNotFoundError if there is none."""
+        found = bytearray()
+        while True:
+            piece = b"".join(self.call("read", path=path, offset=len(found), length=READ_BYTES))
+            found += piece
+            if len(piece) < READ_BYTES:
+                return bytes(found)
+
+    def look(self, known: Mapping[str, Seen], names: Collection[str] | None) -> dict[str, Seen]:
+        """The folders of recordings, by their names. known: what earlier looks found. names: only these."""
+        tags = {name: seen.tags for name, seen in known.items() if names is None or name in names}
+        answer = self.call("look", recordings=None if names is None else list(names), known=tags)
+        try:
+            length, rest = int(answer[0]), b"".join(answer[1:])
+            at, found = length, dict[str, Seen]()
+            for name, about in json.loads(rest[:length]).items():
+                was, raws = known.get(name), dict[str, bytes]()
+                for file, size in about["bytes"]:
+                    raws[file] = rest[at : at + size]
+                    at += size
+                older = _named(about["older"]) if "older" in about or was is None else was.older
+                newer = _named(about["newer"]) if "newer" in about or was is None else was.newer
+                raws = raws if "newer" in about or was is None else was.raws
+                path, (first, second) = f"/recordings/{name}", about["tags"]
+                found[name] = Seen(path, bool(about["live"]), (first, second), older, newer, raws)
+        except (IndexError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise SystemFailure(errno.EPROTO, f"{self._uri} answers what is no look: {error!r}") from None
+        return found
 
     def is_live(self, path: str) -> bool:
         """Whether a recorder writes the folder at this moment."""
@@ -180,6 +240,10 @@ def _read_roots(path: str) -> bytes:
     if b"-----BEGIN CERTIFICATE-----" not in found:
         raise Invalid(f"{path}, which {TLS_ROOTS} names, has no certificate: it is a file of the form PEM")
     return found
+
+
+def _named(entries: Any) -> dict[str, tuple[int, int]]:
+    return {name: (int(size), int(changed)) for name, size, changed in entries}
 
 
 def _info(entry: Entry) -> Any:

@@ -1,4 +1,4 @@
-"""An archive on an object storage, or one that another machine serves: the same files as a folder's, read by ranges. Read-only; `push`
+"""A recording on an object storage, or one that another machine serves: the same files as a folder's, read by ranges. Read-only; `push`
 writes onto an object storage.
 
 A recording exists once its description does. An index is written after its data and was compared with them, so it is trusted.
@@ -9,20 +9,17 @@ from __future__ import annotations
 import errno
 import functools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from penstock._native import core as _native
-from penstock.errors import NotFound, PenstockError, SystemFailure, Unsupported
-from penstock.record.format import removed, sync_marker
-from penstock.record.format.archive_folder import DIGITS, IDENTITY, ArchiveFolder, identified
-from penstock.record.format.catalog import Catalog, Row
-from penstock.record.format.coverage import coverage_of
+from penstock.errors import NotFound, SystemFailure, Unsupported
+from penstock.record.format import sync_marker
 from penstock.record.format.folder import (
     DESCRIPTION,
     ENTRY,
@@ -35,7 +32,8 @@ from penstock.record.format.numbers import is_number
 from penstock.record.format.sync_marker import SyncMarker
 from penstock.util.clock import SystemClock
 from penstock.util.extras import explain_missing
-from penstock.util.storage import Place, is_remote, reaching, where
+from penstock.util.served_files import Seen
+from penstock.util.storage import Place, reaching, where
 
 AT_ONCE = 32  # requests for indexes
 WHERE = {False: "an object storage", True: "another machine"}
@@ -52,9 +50,11 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True)
 class RemotePath:
-    """An object, or a prefix of some: as much of `pathlib.Path` as readers need. Its text is its URI."""
+    """An object, or a prefix of some: as much of `pathlib.Path` as readers need. Its text is its URI. seen: what a look at a recording of
+    another machine found; it answers for the entries of that folder, and for those files."""
 
     place: Place
+    seen: Seen | None = field(default=None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -62,7 +62,7 @@ class RemotePath:
         return self.place.path.rpartition("/")[2]
 
     def __truediv__(self, name: str) -> RemotePath:
-        return RemotePath(self.place / name)
+        return RemotePath(self.place / name, self.seen)
 
     def __str__(self) -> str:
         return self.place.uri
@@ -72,6 +72,8 @@ class RemotePath:
 
     def entries(self) -> list[Any]:
         """Entries directly below, as `pyarrow.fs.FileInfo`."""
+        if self.seen is not None:
+            return self.seen.infos
         with explain_missing("an object storage"):
             from pyarrow import fs
 
@@ -91,20 +93,32 @@ class RemotePath:
 
     def stat(self) -> Size:
         """An object's length. FileNotFoundError if there is none."""
-        with reaching():
-            info = self.place.fs.get_file_info(self.place.path)
-        if not info.is_file:
+        if (size := self._size()) < 0:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self))
-        return Size(info.size)
+        return Size(size)
 
     def is_file(self) -> bool:
         """Whether the object exists."""
+        return self._size() >= 0
+
+    def _size(self) -> int:
+        """An object's length; -1 if there is none."""
+        if self.seen is not None:
+            return self.seen.files.get(self.name, (-1, 0))[0]
         with reaching():
-            return bool(self.place.fs.get_file_info(self.place.path).is_file)
+            info = self.place.fs.get_file_info(self.place.path)
+        return int(info.size) if info.is_file else -1
 
     def read_bytes(self) -> bytes:
         """An object's bytes. FileNotFoundError if there is none."""
+        if self.seen is not None:
+            if self.name not in self.seen.files:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self))
+            if self.name in self.seen.raws:
+                return self.seen.raws[self.name]
         try:
+            if self.place.is_served:
+                return bytes(self.place.fs.read_bytes(self.place.path))
             with reaching(), self.place.fs.open_input_file(self.place.path) as file:
                 return bytes(file.read())
         except FileNotFoundError:
@@ -119,10 +133,13 @@ def place_of(path: Path | RemotePath) -> Place:
 class ObjectReader:
     """An object's bytes, by ranges, for the compiled scan."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, size: int | None = None) -> None:
         self._uri, place = uri, where(uri)
         with self._naming_errors(), reaching():
-            self._file = place.fs.open_input_file(place.path)
+            if size is None:
+                self._file = place.fs.open_input_file(place.path)
+            else:
+                self._file = place.fs.open_sized(place.path, size)
 
     def _naming_errors(self) -> Any:
         return _NamingErrors(self._uri)
@@ -203,12 +220,15 @@ class RemoteFolder(RecordingFolder):
         if segment.stem not in self._indexes:
             at = next((n for n, one in enumerate(self._order) if one.base == segment.base), None)
             ahead = [segment] if at is None else self._order[at : at + AT_ONCE]
-            with ThreadPoolExecutor(len(ahead)) as pool:
-                raws = list(pool.map(lambda one: _fetch(one.index), ahead))
+            raws = self._fetch_indexes(ahead)
             self._indexes = {one.stem: raw for one, raw in zip(ahead, raws, strict=True)}
         reader = BytesReader(self._indexes.pop(segment.stem))
         about = _native.read_index(str(segment.index), lambda _: reader, self.number)
         return np.frombuffer(about["entries"], dtype=ENTRY), about
+
+    def _fetch_indexes(self, segments: list[Segment]) -> list[bytes]:
+        with ThreadPoolExecutor(len(segments)) as pool:
+            return list(pool.map(lambda one: fetch(one.index), segments))
 
     def names_and_size(self, name: str) -> tuple[int, int]:
         """(a number that changes when an object is added, removed or replaced; an object's bytes or -1)."""
@@ -260,27 +280,6 @@ class RemoteFolder(RecordingFolder):
         return cast(RemotePath, self.path).place.is_served
 
 
-class ServedFolder(RemoteFolder):
-    """A recording in a folder of another machine: it may grow, be cut and be purged while it is read."""
-
-    def is_live(self) -> bool:
-        """Whether a recorder there writes it at this moment."""
-        path = cast(RemotePath, self.path)
-        return bool(path.place.fs.is_live(path.place.path))
-
-    def data_length(self, segment: Segment) -> int:
-        """Bytes of a segment's frames. The last segment may have grown since it was listed."""
-        if not self._order or segment.stem != self._order[-1].stem:
-            return super().data_length(segment)
-        with reaching():
-            found = cast(RemotePath, self.path).place.fs.get_file_info(cast(RemotePath, segment.data).place.path)
-        return int(found.size) if found.is_file else -1
-
-    def ended(self, sealed: bool) -> str:
-        """As a folder's."""
-        return sync_marker.ended(self.mark() or SyncMarker(0), sealed)
-
-
 @functools.lru_cache(maxsize=10_000)
 def _description(path: RemotePath) -> Description:
     """A recording's description, which never changes. A number is never given twice."""
@@ -290,93 +289,9 @@ def _description(path: RemotePath) -> Description:
         raise NotFound(f"no recording at {str(path).rpartition('/')[0]}: it has no {DESCRIPTION}") from error
 
 
-def _fetch(path: Any) -> bytes:
+def fetch(path: Any) -> bytes:
+    """The bytes of a file that must be there."""
     try:
         return cast(bytes, path.read_bytes())
     except FileNotFoundError as error:
         raise SystemFailure(errno.ENOENT, f"{path}: the object does not exist") from error
-
-
-class _NoCatalog(Catalog):
-    """None: an object storage has no such files."""
-
-    def known(self) -> dict[int, Row]:
-        """Nothing."""
-        return {}
-
-
-class RemoteArchive(ArchiveFolder):
-    """An archive's names on an object storage."""
-
-    def __init__(self, place: Place) -> None:
-        self.path = cast(Path, RemotePath(place))
-        self.recordings = self.path / "recordings"
-        if not self.recordings.is_dir():
-            raise NotFound(f"there is no archive at {place}")
-        self.catalog = _NoCatalog(self.path, dict)
-
-    def identity(self) -> str:
-        """The name of the archive that was pushed here. `NotFound` if that was before archives had names."""
-        path = cast(RemotePath, self.path / IDENTITY)
-        try:
-            return identified(path.read_bytes(), path)
-        except FileNotFoundError as error:
-            raise NotFound(f"{path} is not there: {self._unnamed()}") from error
-
-    def _unnamed(self) -> str:
-        return "its server cannot write it" if self.what == WHERE[True] else "push the archive again"
-
-    @property
-    def what(self) -> str:
-        """What it is on."""
-        return WHERE[cast(RemotePath, self.path).place.is_served]
-
-    def removed_signature(self) -> tuple[int, int, int]:
-        """Changes whenever the list of removed positions changes. From an object storage nothing is ever taken away."""
-        path = cast(RemotePath, self.path)
-        if not path.place.is_served:
-            return (0, 0, 0)
-        (found,) = path.place.fs.get_file_info([(path / removed.NAME).place.path])
-        return (0, found.mtime_ns or 0, found.size or 0)
-
-    def folder(self, number: int) -> RecordingFolder:
-        """A recording's folder; it need not exist."""
-        return _folder(cast(RemotePath, self.recordings) / f"{number:0{DIGITS}d}")
-
-    def folders(self) -> list[RecordingFolder]:
-        """Every recording that was pushed up to its description, oldest first."""
-        names = sorted(name for name in cast(RemotePath, self.recordings).names() if is_number(name, DIGITS))
-        found = [_folder(cast(RemotePath, self.recordings) / name) for name in names]
-        if not found:
-            return []
-        paths = [cast(RemotePath, one.path) / DESCRIPTION for one in found]
-        with reaching():
-            infos = paths[0].place.fs.get_file_info([path.place.path for path in paths])
-        return [one for one, info in zip(found, infos, strict=True) if info.is_file]
-
-
-def folder_at(path: str) -> RecordingFolder:
-    """The recording at a path or a URI."""
-    return _folder(RemotePath(where(path))) if is_remote(path) else RecordingFolder(Path(path))
-
-
-def _folder(path: RemotePath) -> RemoteFolder:
-    return ServedFolder(path) if path.place.is_served else RemoteFolder(path)
-
-
-def verify_remote(folder: RecordingFolder) -> Iterable[tuple[Any, int, int, str]]:
-    """(path, offset, length, error) of each damage of a recording there: every byte of it is read."""
-    try:
-        damage = coverage_of(folder, folder.describe().start_position).damage
-    except PenstockError as error:
-        damage = str(error)
-    if damage:
-        yield folder.path, 0, 0, damage
-    for segment in folder.segments():
-        try:
-            problems, _ = _native.verify_segment(str(segment.data), str(segment.index), folder.opener, folder.number)
-        except SystemFailure as error:
-            yield segment.data, 0, 0, str(error)
-            continue
-        for path, offset, length, what in problems:
-            yield RemotePath(where(path)), offset, length, what

@@ -21,6 +21,7 @@ from penstock.record.format.archive_folder import COPY_OF, IDENTITY, ArchiveFold
 from penstock.record.format.coverage import unfit
 from penstock.record.format.folder import BLOCK, ENTRY, FOLLOWING, RecordingFolder, Segment
 from penstock.record.format.remote import BytesReader, place_of
+from penstock.record.format.served import index_bytes, look_at
 from penstock.record.format.sync_marker import SyncMarker
 from penstock.record.keep.push import Progress, Pushed
 from penstock.util.durable import fsync_folder, naming_path, open_private, write_atomically
@@ -58,7 +59,8 @@ def replicate(
     found = []
     for number, folder in enumerate(recordings):
         progress(f"recording {folder.number}", number, len(recordings))
-        one = _Replica(folder, target, replace)
+        now = look_at(folder) if number and folder.is_live() else folder  # those before it may have taken long
+        one = _Replica(now, target, replace)
         try:
             one.run()
         except (PenstockError, OSError) as error:
@@ -118,7 +120,7 @@ class _Replica:
 
     def _segment(self, segment: Segment, expected: int) -> tuple[Any, dict[str, Any]]:
         """Copies what is new of one segment. Its entries, and the other facts of its index."""
-        raw = self._read(segment.index)
+        raw = self._index(segment)
         entries, about = _parsed(raw, segment, self.source.number)
         if wrong := unfit(segment, about, expected):
             raise Corrupt(f"{wrong}. Run verify there, then repair")
@@ -186,7 +188,7 @@ class _Replica:
         fsync_folder(self.here.path)
 
     def _is_prefix(self, here: Segment, there: Segment | None) -> bool:
-        return there is not None and self._read(there.index).startswith(here.index.read_bytes())
+        return there is not None and self._index(there).startswith(here.index.read_bytes())
 
     def _remedy(self) -> str:
         return f"replicate with replace (--replace) to delete what differs in {self.here.path}"
@@ -207,6 +209,10 @@ class _Replica:
             while begin < end and (piece := file.read_at(min(PIECE, end - begin), begin)):
                 yield piece
                 begin += len(piece)
+
+    def _index(self, segment: Segment) -> bytes:
+        with reaching():
+            return index_bytes(self.source, segment)
 
     @staticmethod
     def _read(path: Path) -> bytes:

@@ -22,7 +22,7 @@ from penstock.record.format.archive_folder import ArchiveFolder
 from penstock.record.format.catalog import Catalog
 from penstock.record.format.folder import Description, RecordingFolder
 from penstock.record.format.layout import Layout
-from penstock.record.format.remote import RemoteArchive
+from penstock.record.format.remote_archive import RemoteArchive
 from penstock.record.format.types import Connector, Recorded, RecordingInfo, Recordings
 from penstock.record.read import player
 from penstock.record.read import replay as replaying
@@ -165,7 +165,7 @@ class ArchiveReader(Strict):
 
     def _scan(
         self,
-        recording: int | AnyChannel,
+        recording: int | AnyChannel | RecordingFolder,
         columns: Sequence[str],
         start: int,
         end: int = FOR_EVER,
@@ -175,10 +175,10 @@ class ArchiveReader(Strict):
         frames: bool = False,
         logged: set[str] | None = None,
     ) -> Scanner:
-        """logged: damage that was logged."""
+        """recording: its folder, too, as it was looked at. logged: damage that was logged."""
         start, end = span(start, end)
         since, until = interval(since, until, self._clock.now_ns)
-        folder = self._lister.locate(recording)
+        folder = recording if isinstance(recording, RecordingFolder) else self._lister.locate(recording)
         about = folder.describe()
         meanwhile = changes(folder, about.channel)
         needed = segments_for(folder, about.start_position, start, end)
@@ -384,8 +384,8 @@ class ArchiveReader(Strict):
 
         logged: set[str] = set()
 
-        def scan(number: int, position: int) -> Scanner:
-            return self._scan(number, COLUMNS_REPLAYED, position, logged=logged)
+        def scan(folder: RecordingFolder, position: int) -> Scanner:
+            return self._scan(folder, COLUMNS_REPLAYED, position, logged=logged)
 
         how = (scan, self._connector, self._clock, find, info.id, start, limit_of(timeout, info.channel))
         return replaying.PassingOver(follow(*how))

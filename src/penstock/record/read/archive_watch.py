@@ -76,7 +76,7 @@ class ArchiveWatch(Strict):
         for name, folder in folders.items():
             one = self._indexes.get(name) or IncrementalIndex(folder, self._lister.read_folder, self._clock)
             known, warned = one.info is not None and not one.damage, one.damage
-            found = one.refresh()
+            found = one.refresh(folder)
             if found is None:
                 regroup |= self._indexes.pop(name, None) is not None
                 continue

@@ -15,6 +15,7 @@ from penstock.channels.uri.channel import parse
 from penstock.errors import Busy, Closed, DecodeError, Invalid, NotFound, PenstockError, TimedOut
 from penstock.record.format.coverage import coverage_of
 from penstock.record.format.folder import RecordingFolder
+from penstock.record.format.served import look_at
 from penstock.record.format.types import Connector, Recorded, RecordingInfo
 from penstock.record.read.replay import messages
 from penstock.record.read.scan import Scanner
@@ -24,12 +25,12 @@ from penstock.util.durable import system_failure
 log = logging.getLogger("penstock")
 
 NAP_SECONDS = 0.01
-CHECK_SECONDS = 0.1  # between checks that the recorder is still there
+CHECK_SECONDS = 0.1  # between checks that the recorder is still there, and between looks at another machine
 Find = Callable[[int], tuple[RecordingInfo, RecordingFolder]]
 
 
 def follow(
-    scan: Callable[[int, int], Scanner],
+    scan: Callable[[RecordingFolder, int], Scanner],
     connector: Connector,
     clock: Clock,
     find: Find,
@@ -52,7 +53,7 @@ def follow(
 
 
 def _follow(
-    scan: Callable[[int, int], Scanner],
+    scan: Callable[[RecordingFolder, int], Scanner],
     connector: Connector,
     clock: Clock,
     find: Find,
@@ -67,8 +68,9 @@ def _follow(
     given: set[int] = set()  # positions at or after `position` that were yielded already: messages between fragments
     quiet_since = clock.monotonic()
     while True:
-        live = folder.is_live()  # before the scan, which then sees everything that a finished recorder wrote
-        scanner = scan(info.id, position)
+        looked = look_at(folder)
+        live = looked.is_live()  # before the scan, which then sees everything that a finished recorder wrote
+        scanner = scan(looked, position)
         for batch in scanner:
             for message in messages(batch, codec, info.channel):
                 if message.position not in given:
@@ -87,7 +89,7 @@ def _follow(
             return None
         if timeout is not None and clock.monotonic() - quiet_since > timeout:
             raise TimedOut(f"{info.channel}: nothing was recorded for {timeout} seconds")
-        clock.sleep(NAP_SECONDS)
+        clock.sleep(NAP_SECONDS if folder.opener is None else CHECK_SECONDS)
 
 
 def _join(connector: Connector, info: RecordingInfo, position: int) -> Any:

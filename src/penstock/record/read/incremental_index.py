@@ -88,8 +88,9 @@ class IncrementalIndex:
         self._entries = 0  # of the last segment, read so far
         self._end = 0
 
-    def refresh(self) -> bool | None:
-        """Reads new entries. Returns whether there were any; None if the recording was removed."""
+    def refresh(self, folder: RecordingFolder) -> bool | None:
+        """Reads new entries. Returns whether there were any; None if the recording was removed. folder: the same, as it was looked at now."""
+        self.folder = folder
         try:
             state = self._state()
         except FileNotFoundError:

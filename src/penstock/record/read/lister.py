@@ -16,6 +16,7 @@ from penstock.record.format.archive_folder import ArchiveFolder
 from penstock.record.format.coverage import Coverage, CoverageCache, Indexed, coverage_of
 from penstock.record.format.folder import Description, RecordingFolder
 from penstock.record.format.layout import Layout
+from penstock.record.format.served import is_there, look_at, unlooked
 from penstock.record.format.truncations import Truncation
 from penstock.record.format.types import RecordingInfo
 from penstock.util.durable import is_shortage
@@ -33,13 +34,15 @@ class Lister:
         found = (self._describe(folder) for folder in self._files.folders())
         return [info for info in found if info is not None]
 
-    def layouts(self, channels: Collection[str] | None = None) -> Iterator[tuple[RecordingInfo, Layout]]:
+    def layouts(
+        self, channels: Collection[str] | None = None, folders: Sequence[RecordingFolder] | None = None
+    ) -> Iterator[tuple[RecordingInfo, Layout]]:
         """Every recording, oldest first, with the locations of its blocks; none for a damaged one. Remembers them: the next
         call reads only new data.
 
-        channels: only theirs, and recordings whose channel is unknown.
+        channels: only theirs, and recordings whose channel is unknown. folders: those of the recordings, if they were asked for just now.
         """
-        folders = self._files.folders()
+        folders = self._files.folders() if folders is None else folders
         there = {folder.path for folder in folders}
         for path in [path for path in self._caches if path not in there]:
             self._caches.pop(path, None)
@@ -74,8 +77,8 @@ class Lister:
         recording = uri_of(recording) if not isinstance(recording, int) else recording
         number = _as_number(recording)
         if number is not None:
-            folder = self._files.folder(number)
-            if not folder.path.is_dir():
+            folder = look_at(self._files.folder(number))
+            if not is_there(folder):
                 raise NotFound(self._files.no_such(number))
             return folder
         channels = {folder: _channel_of(folder) for folder in self._files.folders()}
@@ -105,9 +108,9 @@ class Lister:
         """A recording as it is now, and its totals; None if it was purged in the meantime. read: returns the totals, from the position where it
         begins."""
         damage = ""
-        for _ in range(2):  # a recorder, a repair or a purge may have been changing it
+        for attempt in range(2):  # a recorder, a repair or a purge may have been changing it
             try:
-                looked = self._info(folder, read)
+                looked = self._info(look_at(folder) if attempt else folder, read)
                 return looked if not looked[0].damage or folder.path.is_dir() else None
             except (PenstockError, OSError) as error:
                 if not folder.path.is_dir():
@@ -124,6 +127,7 @@ class Lister:
         about = folder.describe()
         holds = read(folder, about.start_position)
         if holds.damage:
+            folder = look_at(folder)
             holds = read(folder, about.start_position)  # a repair, or a recorder that begins again, may have been at it
         live = folder.is_live()
         state = "damaged" if holds.damage else "live" if live else folder.ended(holds.sealed)
@@ -132,10 +136,10 @@ class Lister:
     def _cached_coverage(self, folder: RecordingFolder, start: int) -> Coverage:
         """A recording's totals and the locations of its blocks. Reads only data added since the last call."""
         # Two threads may get here at once: each takes the cache out while it uses it.
-        known = self._caches.pop(folder.path, None) or CoverageCache(start, layout=True)
+        known = self._caches.pop(unlooked(folder.path), None) or CoverageCache(start, layout=True)
         holds = known.refresh(folder)
         if not holds.damage:
-            self._caches[folder.path] = known
+            self._caches[unlooked(folder.path)] = known
         return holds
 
     def _find_synced(self, folder: RecordingFolder, about: Description) -> int:
@@ -227,7 +231,7 @@ def _to_info(folder: RecordingFolder, about: Description, holds: Coverage, state
         segments=holds.segments,
         created_ns=about.created_ns,
         epoch=position_epoch(about),
-        path=folder.path,
+        path=unlooked(folder.path),
         damage=holds.damage,
         snapshot=about.snapshot,
     )

@@ -19,7 +19,7 @@ from penstock.record.format import intervals, truncations
 from penstock.record.format.folder import RecordingFolder
 from penstock.record.format.intervals import Interval
 from penstock.record.format.layout import Layout, summed
-from penstock.record.format.remote import folder_at
+from penstock.record.format.remote_archive import folder_at
 from penstock.record.format.truncations import Truncation
 from penstock.record.format.types import RecordingInfo
 from penstock.record.read.lister import generations

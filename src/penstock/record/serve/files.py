@@ -15,19 +15,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.record.format import batches, removed, sync_marker, truncations
+from penstock.record.format import removed
 from penstock.record.format.archive_folder import DIGITS, IDENTITY, ArchiveFolder
-from penstock.record.format.folder import COPY, DESCRIPTION, FOLLOWING, SEGMENT_TOTALS
 from penstock.record.format.remote import place_of
+from penstock.record.serve.looks import is_of_recording, looked
 from penstock.util.served_files import PIECE, READ_BYTES, Entry
 
 _OF_ARCHIVE = {IDENTITY, removed.NAME}
-_OF_RECORDING = {
-    DESCRIPTION, COPY, FOLLOWING, batches.NAME, SEGMENT_TOTALS, sync_marker.NAME, truncations.NAME,
-}  # fmt: skip
 _FOLDER = re.compile(r"(/recordings(/[0-9]{8})?)?", re.ASCII)
 _RECORDING = re.compile(r"/recordings/[0-9]{8}", re.ASCII)
-_SEGMENT = re.compile(r"[0-9]{20}\.(seg|idx)", re.ASCII)
 PATHS = 10_000  # in one request
 
 
@@ -43,6 +39,10 @@ class ServedArchive:
             "list": ("The entries of a folder: {path}", self._list),
             "stat": ("What there is at some paths: {paths}", self._stat),
             "read": ("Bytes of a file: {path, offset, length}", self._read),
+            "look": (
+                "What there is of recordings, all unless some are named, beyond what is known: {recordings, known}",
+                self._look,
+            ),
             "live": ("Whether a recorder writes a recording's folder now: {path}", self._live),
         }
 
@@ -103,6 +103,15 @@ class ServedArchive:
                 yield piece
                 offset, length = offset + len(piece), length - len(piece)
 
+    def _look(self, asked: Any) -> Iterator[bytes]:
+        names, known = asked["recordings"], asked["known"]
+        if not isinstance(names, list | None) or len(names or ()) > PATHS or not isinstance(known, dict):
+            raise ValueError
+        head, raws = looked(self._files, names, known, self._is_own)
+        yield b"%d" % len(head)
+        found = head + raws
+        yield from (found[at : at + PIECE] for at in range(0, len(found), PIECE))
+
     def _live(self, asked: Any) -> Iterator[bytes]:
         path = asked["path"]
         if not _RECORDING.fullmatch(path):
@@ -137,7 +146,7 @@ def _is_name(path: str) -> bool:
     if not folder:
         return name in _OF_ARCHIVE or bool(_FOLDER.fullmatch(path))
     if _RECORDING.fullmatch(folder):
-        return name in _OF_RECORDING or bool(_SEGMENT.fullmatch(name))
+        return is_of_recording(name)
     return bool(_FOLDER.fullmatch(path))
 
 

@@ -1,0 +1,153 @@
+"""Looks at an archive of another machine: how many calls a reader that follows it makes, and that it never sees an old state."""
+
+import os
+import threading
+
+import pytest
+from ports import free_port
+
+import penstock
+from penstock.channels.uri.channel import parse
+from penstock.record.format.sync_marker import SyncMarker
+from penstock.record.serve import looks
+from penstock.record.serve.files import ServedArchive
+from penstock.record.session_history import SessionHistory
+
+pytest.importorskip("pyarrow.flight")
+T = 1 << 16
+PATIENCE = 60
+
+
+def record(archive, channel="log:a", count=500, **options):
+    with penstock.publish(channel, term_length=T) as pub, archive.record(channel, segment_length=T, **options):
+        for i in range(count):
+            pub.send(b"%06d" % i + bytes(i * 7919 % 700))
+
+
+def numbers(messages):
+    return [int(message.data[:6]) for message in messages]
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    found, plain = [], ServedArchive.answer
+
+    def answer(self, action, body):
+        found.append(action)
+        return plain(self, action, body)
+
+    monkeypatch.setattr(ServedArchive, "answer", answer)
+    return found
+
+
+@pytest.fixture
+def there(archive):
+    with archive.serve("127.0.0.1:0") as server:
+        yield penstock.Archive(server.uri)
+
+
+def counted(calls, ask):
+    calls.clear()
+    ask()
+    return list(calls)
+
+
+def test_a_look_is_one_call(archive, there, calls, tmp_path):
+    """A list, a search, a refresh: one call each, however many recordings there are. A copy also asks for the archive's name."""
+    for channel in ("log:a", "log:a", "log:b"):
+        record(archive, channel)
+    watch = there.watch()
+    for ask in (there.list, watch.refresh, lambda: there.replicate(tmp_path / "copy")):
+        ask()  # what never changes is read once
+    for ask in (there.list, lambda: there.find(2), watch.refresh):
+        assert counted(calls, ask) == ["look"]
+    assert counted(calls, lambda: there.replicate(tmp_path / "copy")) == ["look", "read"]
+
+
+def test_a_follower_asks_for_looks_and_new_frames(archive, there, calls):
+    """Two calls give a message that was recorded: a look, and the frames."""
+    with penstock.publish("log:a", term_length=T) as pub, archive.record("log:a") as recorder:
+        pub.send(b"000000")
+        pub.wait_for_readers(1, timeout=PATIENCE)
+        penstock.remove("log:a")  # so that the follower cannot join the channel
+        following = there.follow("log:a", timeout=PATIENCE)
+        assert numbers([next(following)]) == [0]
+        for number in range(1, 4):
+            pub.send(b"%06d" % number)
+            calls.clear()
+            assert numbers([next(following)]) == [number]
+            assert set(calls) == {"look", "read"}
+            assert calls.count("read") <= calls.count("look")
+        recorder.stop()
+        assert list(following) == []
+
+
+def test_a_history_asks_twice_a_look(archive, there, calls):
+    uri = f"udp://127.0.0.1:{free_port()}/7"
+    with penstock.subscribe(uri) as sub, penstock.publish(uri) as pub, archive.record(uri):
+        history = SessionHistory(str(there.path), parse(uri), None)
+        found = []
+        for number in range(3):
+            pub.send(b"%06d" % number)
+            sub.recv(timeout=PATIENCE)
+            while len(found) == number:
+                calls.clear()
+                history._looked = float("-inf")
+                for key in history.sessions():
+                    found += [one for one in history.fill(key, found[-1].position + 1 if found else 0, None) if one]
+                if number:  # the first time, the session's number is read, too
+                    assert len(calls) <= 2
+    assert numbers(found) == [0, 1, 2]
+
+
+def test_a_file_of_the_same_time_and_size_is_read_again(archive, there):
+    """The time of a file has steps: a young one is read each time."""
+    record(archive)
+    folder = archive.find(1).path
+    when = os.stat(folder / "synced").st_mtime_ns + 3_600_000_000_000  # not old for the next hour
+    for position in (640, 1280):
+        archive.folders()[0].write_mark(SyncMarker(position, closed=True))
+        os.utime(folder / "synced", ns=(when, when))
+        assert there.find(1).synced_position == position
+
+
+@pytest.mark.parametrize("limit", ["SMALL_BYTES", "ANSWER_BYTES"])
+def test_what_is_too_long_for_a_look_is_read_alone(archive, there, monkeypatch, limit):
+    monkeypatch.setattr(looks, limit, 100)
+    record(archive)
+    assert [info.messages for info in there.list()] == [500]
+    assert numbers(there.replay(1)) == list(range(500))
+
+
+def test_a_long_index_of_a_growing_segment_is_sound(archive, there, monkeypatch):
+    """An index that is read after the look has more entries than there were frames then."""
+    monkeypatch.setattr(looks, "SMALL_BYTES", 100)
+    stop = threading.Event()
+    with penstock.publish("log:a", term_length=T) as pub, archive.record("log:a"):
+
+        def write():
+            while not stop.is_set():
+                pub.send(bytes(300))
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            found = [info for _ in range(100) for info in there.list() if info.messages]
+        finally:
+            stop.set()
+            writer.join()
+    assert {info.state for info in found} == {"live"}
+    assert len({info.end_position for info in found}) > 3
+
+
+def test_a_recording_that_was_cut_or_purged_is_seen(archive, there):
+    record(archive)
+    record(archive, "log:b", 50)
+    end = there.find(1).end_position
+    archive.truncate(1, end // 2)
+    assert there.find(1).end_position == archive.find(1).end_position < end
+    assert numbers(there.replay(1)) == numbers(archive.replay(1))
+    archive.purge(1)
+    assert [info.id for info in there.list()] == [2]
+    with pytest.raises(penstock.NotFound, match="has no recording 1"):
+        there.find(1)
