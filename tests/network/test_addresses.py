@@ -1,16 +1,21 @@
 """Addresses: a host with several answers from the one that was asked; names are looked up again; a host moves."""
 
 import contextlib
+import socket
+import struct
 import subprocess
 import sys
+import time
 
 import pytest
+from network import frames
 from network.machines import machines
 from ports import free_port
 
 import penstock
 
 PATIENCE = 60
+TERM = 1 << 16
 SEALED = [False, True]
 
 
@@ -186,3 +191,48 @@ def test_a_machine_that_moves_goes_on_in_the_same_session(tmp_path, moved):
                     a.hosts.write_text("10.88.0.4 robot.test\n")
                 assert answer(receiver) == "True 0"
                 assert sender.wait(PATIENCE) == 0
+
+
+def test_a_silent_session_asks_its_new_source_for_a_setup():
+    """A sender that moves sends SETUP only while no receiver answers it. One of several that lost it asks, and goes on in the session."""
+    port, session = free_port(), 77
+    setup = frames.setup(session, 7, 0, 0, 0, TERM)
+    with (
+        penstock.subscribe(f"udp://127.0.0.1:{port}/7") as sub,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as before,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as after,
+    ):
+        for sender in (before, after):
+            sender.connect(("127.0.0.1", port))
+            sender.setblocking(False)
+        first = next(
+            found for _ in attempts(before, setup, frames.data(session, 7, 0, 0, b"a")) if (found := sub.try_recv())
+        )
+        moved, again = frames.setup(session, 7, 0, 0, 64, TERM), frames.data(session, 7, 0, 64, b"b")
+        asked = next(found for _ in attempts(after, again) if (found := asks_for_setup(after)))
+        assert struct.unpack_from("<ii", asked, 8) == (session, 7)
+        second = next(found for _ in attempts(after, moved, again) if (found := sub.try_recv()))
+        assert (first, second) == (b"a", b"b")
+        assert [one.source for one in sub.sessions] == [f"127.0.0.1:{after.getsockname()[1]}"]
+        assert sub.lost == 0
+
+
+def attempts(sender, *datagrams):
+    """Sends these again and again."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        for one in datagrams:
+            with contextlib.suppress(ConnectionRefusedError):
+                sender.send(one)
+        yield
+        time.sleep(0.01)
+
+
+def asks_for_setup(sender):
+    """The status message that does, among what has arrived."""
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            found = sender.recv(2048)
+            if frames.kind(found) == frames.STATUS and found[5] & frames.SEND_SETUP:
+                return found
+    return None

@@ -172,6 +172,10 @@ class Image {
         } else if (at > rebuilt()) on_sender_position(at);
     }
 
+    // The session's source is silent, and another one sends: it may have moved, and its SETUP may be lost.
+    bool may_have_moved(int64_t now, const Address &from) const {
+        return state_ == State::active && !(from == source_) && now - last_datagram_ns_ >= options_.moved_ns;
+    }
     void on_data(int64_t now, const Address &from, const uint8_t *bytes, size_t length) {
         if (!is_source(now, from, false)) {
             ++counts_.rejected;

@@ -139,8 +139,10 @@ template <class Store> class Receiver {
         int32_t session, stream;
         if (!wire::parse_session(bytes, length, session, stream)) ++counts_.malformed;
         else if (stream != options_.stream) ++counts_.rejected;
-        else if (Image *known = image(session)) known->on_data(now_, from, bytes, length);
-        else if (is_cooling(session)) ++counts_.cooled;
+        else if (Image *known = image(session)) {
+            if (known->may_have_moved(now_, from)) queue_setup_request(from, session, length);
+            known->on_data(now_, from, bytes, length);
+        } else if (is_cooling(session)) ++counts_.cooled;
         else {
             ++counts_.unknown;
             queue_setup_request(from, session, length);
