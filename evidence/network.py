@@ -1,7 +1,7 @@
 """The long runs of the network log alone: simulated lives, datagrams into its parsers and both state machines, histories of three machines
-with a hostile network, subscriptions that begin in an archive.
+with a hostile network, subscriptions that begin in an archive; and what is shown of it all.
 
-`python -m evidence.network lives`, `fuzz`, `room` and `joins`, for `make lives`, `make fuzz`, `make room` and `make joins`.
+`python -m evidence.network lives`, `fuzz`, `room` and `joins`, for `make lives`, `make fuzz`, `make room` and `make joins`; and `show`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from evidence import native
+from evidence import native, network_show
 from evidence.joins import joins
 from evidence.network_room import room
 from evidence.report import Row, show
@@ -49,7 +49,7 @@ def at_random(each: int, seed: int) -> Row:
 def main() -> int:
     """0 if nothing failed."""
     parser = argparse.ArgumentParser(prog="python -m evidence.network", description=__doc__)
-    parser.add_argument("run", choices=("lives", "fuzz", "room", "joins"))
+    parser.add_argument("run", choices=("lives", "fuzz", "room", "joins", "show"))
     parser.add_argument(
         "--count",
         type=int,
@@ -58,6 +58,8 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=0, help="0: a fresh one, printed")
     given = parser.parse_args()
+    if given.run == "show":
+        return int(not network_show.main())
     seed = given.seed or random.SystemRandom().randrange(1, 1 << 31)
     print(f"{given.run}, --seed {seed}", flush=True)
     if given.run == "lives":

@@ -59,6 +59,7 @@ def run(seed: int, count: int, root: Path, *, at_once: int = AT_ONCE, long: bool
     """The results of `count` histories from a seed on, as they end: seed, problems, counts. Folders of those that failed stay."""
     gc.collect()
     gc.freeze()
+    gc.disable()  # a collection would copy the pages of all that was loaded into each program
     wire = Wire(at_once, seed)
     free, running = list(range(at_once)), dict[int, tuple[int, int]]()
     seeds = iter(range(seed, seed + count))
@@ -94,6 +95,7 @@ def run(seed: int, count: int, root: Path, *, at_once: int = AT_ONCE, long: bool
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
         wire.close()
+        gc.enable()
         gc.unfreeze()
 
 

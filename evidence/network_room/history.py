@@ -134,6 +134,7 @@ class History:
             uri=uri,
             number=number + 10 * begun,
             count=sends.count,
+            burst=sends.burst,
             pause=sends.pause,
             longest=sends.longest,
             waits=sends.waits if begun == 0 else 0,
@@ -233,7 +234,7 @@ class History:
             if self.problems or time.monotonic() > self._begun + PATIENCE:
                 self.problems = self.problems or [f"it was waited in vain until {what}"]
                 return False
-            time.sleep(0.02)
+            time.sleep(0.05)
         return True
 
     def _finish(self) -> None:

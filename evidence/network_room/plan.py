@@ -13,11 +13,12 @@ SILENCE = 10.0  # seconds after which a session is lost
 
 @dataclass(frozen=True)
 class Publisher:
-    """Sends `count` messages, one every `pause` seconds, from `begins` on, and closes. waits: for so many subscriptions first."""
+    """Sends `count` messages, `burst` of them every `pause` seconds, from `begins` on, and closes. waits: for so many subscriptions first."""
 
     host: int
     begins: float
     count: int
+    burst: int
     pause: float
     longest: int  # bytes of a message
     waits: int
@@ -111,12 +112,14 @@ def drawn(seed: int, *, long: bool = False) -> Plan:
             readers.append(Reader(host, dice.choice((0.0, 0.0, 0.3, 0.8)) if archive else 0.0, archive))
     count = dice.choice((30, 100, 300))
     at_start = sum(reader.begins == 0 for reader in readers) + (recorder is not None and not recorder.sent)
+    burst = dice.choice((1, 4, 16))
     publishers = [
         Publisher(
             host=0,
             begins=dice.choice((0.0, 0.0, 0.5)) if number else 0.0,
             count=count,
-            pause=dice.uniform(0.3, 2.0) / count,
+            burst=burst,
+            pause=dice.uniform(0.3, 2.0) / count * burst,
             longest=dice.choice((60, 600, 1300, 4000)),
             waits=at_start,
         )

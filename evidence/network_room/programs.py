@@ -16,8 +16,10 @@ import penstock
 from penstock.record.write.writer import RecordingWriter
 
 # Rounds of a tenth of a second and more, without news, after which a reader gets no more; and one that waits for something. They are counted
-# in the reader's own turns, so that a busy machine only makes them longer.
+# in the reader's own turns, so that a busy machine only makes them longer. A wait of a tenth is explained in its error, for a millisecond of
+# CPU; a shorter one is not.
 QUIET, PATIENT = 10, 60
+LONG, SHORT = 0.1, 0.099
 
 
 class Told:
@@ -28,7 +30,10 @@ class Told:
 
     def say(self, what: str, *facts: Any) -> None:
         """One line."""
-        os.write(self._fd, json.dumps([time.time(), what, *facts]).encode() + b"\n")
+        if facts and type(facts[0]) is not int:
+            os.write(self._fd, json.dumps([time.time(), what, *facts]).encode() + b"\n")
+        else:  # the many lines about messages
+            os.write(self._fd, f'[{time.time()!r}, "{what}"{"".join([f", {fact}" for fact in facts])}]\n'.encode())
 
 
 def body(publisher: int, number: int, longest: int) -> bytes:
@@ -60,7 +65,16 @@ def _opened(uri: str, options: Any) -> Any:
 
 
 def publish(
-    told: Told, stop: Path, uri: str, number: int, count: int, pause: float, longest: int, waits: int, options: Any
+    told: Told,
+    stop: Path,
+    uri: str,
+    number: int,
+    count: int,
+    burst: int,
+    pause: float,
+    longest: int,
+    waits: int,
+    options: Any,
 ) -> None:
     """Sends its messages, says how far they were received, and closes when it is asked to."""
     with _opened(uri, options) as pub:
@@ -77,10 +91,13 @@ def publish(
             told.say("sent", n, position)
             if n % 8 == 0:
                 told.say("acked", pub.progress()[0])
-            time.sleep(pause)
+            if n % burst == 0:
+                time.sleep(pause)
         told.say("done")
+        acked = -1
         while not stop.exists():
-            told.say("acked", pub.progress()[0])
+            if acked != (acked := pub.progress()[0]):
+                told.say("acked", acked)
             time.sleep(0.05)
         told.say("closing")
     told.say("closed")
@@ -99,18 +116,18 @@ def read(told: Told, stop: Path, uri: str, archive: str) -> None:
             time.sleep(0.05)
     with sub:
         told.say("open")
-        state, known, rounds = "", set[int](), 0
-        while not stop.exists():
+        state, known, rounds, now = "", set[int](), 0, ""
+        while not now or not stop.exists():
             now = ""
             try:
-                data = sub.recv(timeout=0.1)
+                data = sub.recv(timeout=LONG if rounds % QUIET == QUIET - 1 else SHORT)
             except penstock.TimedOut:
                 now = "idle"
             except penstock.EndOfStream:
                 now = "end"
             except penstock.Disconnected:
                 now = "silent"
-            for one in sub.sessions if now else ():
+            for one in sub.sessions if now and (now != state or rounds % 3 == 0) else ():
                 if one.session not in known:
                     known.add(one.session)
                     told.say("session", one.session, one.joined)
@@ -135,7 +152,7 @@ def record(told: Told, stop: Path, uri: str, folder: Path, sent: bool, serve: st
     with contextlib.ExitStack() as stack:
         if serve:
             stack.enter_context(archive.serve(serve, insecure=True))
-        recorder = archive.record(uri, sync_interval=0.02, segment_length=1 << 16, **options)
+        recorder = archive.record(uri, sync_interval=0.05, segment_length=1 << 16, **options)
         told.say("open")
         durable: dict[int, int] = {}
         while not stop.exists():
@@ -145,7 +162,7 @@ def record(told: Told, stop: Path, uri: str, folder: Path, sent: bool, serve: st
                 if durable.get(one.recording) != one.synced:
                     durable[one.recording] = one.synced
                     told.say("synced", one.recording, one.synced)
-            time.sleep(0.02)
+            time.sleep(0.05)
         recorder.stop()
         told.say("stopped")
 
