@@ -44,7 +44,7 @@ class HistorySubscription(Subscription[Message]):
 
     __slots__ = (
         "_after", "_aside", "_dropped", "_history", "_keys", "_last", "_live", "_lock", "_looked", "_lost", "_next", "_poller",
-        "_read", "_rest", "_signal", "_task", "_whole",
+        "_read", "_rest", "_signal", "_task", "_unplaced", "_whole",
     )  # fmt: skip
     receives = True
     if not TYPE_CHECKING:
@@ -58,6 +58,9 @@ class HistorySubscription(Subscription[Message]):
         self._read: dict[int, int] = {}  # the last live message of a session that was read
         self._keys: dict[int, Key] = {}
         self._dropped: set[Key] = set()
+        self._unplaced: set[int] = (
+            set()
+        )  # sessions that were gone when a loss was seen: it may be in front of their next message
         self._last: Received | None = None
         self._next: tuple[Any, Received | None] | None = None  # read by `ready`
         self._looked, self._lost = float("-inf"), live.lost
@@ -345,6 +348,9 @@ class HistorySubscription(Subscription[Message]):
         self._read[session] = last.position
         if not known or self._live.lost != self._lost:
             self._has_lost({session: last.position})
+        if session in self._unplaced:
+            self._unplaced.discard(session)
+            self._aside.append(({self._keys[session]: last.position}, None))
         self._aside.append((message, last))
         return True
 
@@ -356,6 +362,7 @@ class HistorySubscription(Subscription[Message]):
         if self._lost != before:
             by_number = {one.session: one.position for one in self._live.sessions}
             goals |= {key: by_number[number] for number, key in self._keys.items() if number in by_number}
+            self._unplaced |= self._keys.keys() - by_number.keys()
         begins = {self._keys[session]: position for session, position in (read or {}).items()}
         goals |= {key: position for key, position in begins.items() if key in goals}
         if goals:

@@ -1,0 +1,71 @@
+"""Holes of a live stream that are read from an archive, step by step: what the network gives, and when a loss is seen, is told here."""
+
+import os
+from types import SimpleNamespace
+
+from penstock.channels.interfaces.subscription import Received
+from penstock.kinds.udp.history import HistorySubscription
+from penstock.record.format.types import Recorded
+
+KEY, SESSION, SIZE = (5, 9), 5, 64
+
+
+class Live:
+    """A live subscription. comes: its next messages, each by its number; None: there is none now."""
+
+    def __init__(self):
+        self.comes, self.lost, self.closed, self.channel = [], 0, False, "udp://127.0.0.1:1/7"
+        self.sessions, self._fd = [], os.eventfd(0)
+        self.last = Received(0, 0, SESSION)
+
+    def joins(self, number):
+        self.sessions = [
+            SimpleNamespace(session=SESSION, initial_term_id=KEY[1], joined=number * SIZE, position=number * SIZE)
+        ]
+
+    def try_recv(self):
+        number = self.comes.pop(0) if self.comes else None
+        if number is not None:
+            self.last = Received(number * SIZE, 0, SESSION)
+        return number
+
+    def fileno(self):
+        return self._fd
+
+    def close(self):
+        os.close(self._fd)
+
+
+class Past:
+    """An archive of all messages. asked: up to where."""
+
+    def __init__(self):
+        self.lost, self.asked = 0, []
+
+    def sessions(self):
+        return []
+
+    def growing(self):
+        return set()
+
+    def fill(self, key, begin, end):
+        assert key == KEY
+        self.asked.append(end)
+        for number in range(-(-(begin or 0) // SIZE), 0 if end is None else end // SIZE):
+            yield Recorded(number, number * SIZE, 0, SESSION)
+
+
+def test_a_loss_seen_while_its_session_is_gone_is_filled():
+    """An image that was lapped ends, and the next one is not there yet: the loss is counted in between."""
+    live, past = Live(), Past()
+    sub = HistorySubscription(live, past, whole=True)
+    live.joins(0)
+    live.comes = [0, 1]
+    assert sub.poll() == [0, 1]
+    live.sessions, live.lost = [], 3 * SIZE
+    assert sub.poll() == []
+    live.joins(5)
+    live.comes = [5, 6]
+    assert sub.poll() == [2, 3, 4, 5, 6]
+    assert past.asked[-1] == 5 * SIZE
+    sub.close()
