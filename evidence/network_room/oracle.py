@@ -96,6 +96,8 @@ class Judge:
             due = len(one.ends) if ended and not killed and one.closing else found[-1][0] + 1
             a, b = self._check_order(name, publisher, found, first, due)
             least, most = least + a, most + b
+            if first and not archived:  # it joined earlier, and lost what came before that
+                most += self._end(publisher, first - 1)
             if one.ends and not ended:  # what was lost behind the last one may be known
                 most += max(0, one.ends[-1] - self._end(publisher, found[-1][0]))
             if (
@@ -113,6 +115,8 @@ class Judge:
                 and one.ends
             ):
                 least, most = least + self._bytes(publisher, 0, len(one.ends)), most + one.ends[-1]
+            elif one.session in live and publisher not in got and one.ends:  # it joined late, and lost all of the rest
+                most += one.ends[-1]
         if not least <= lost <= most:
             self.problems.append(f"{name}: {lost} bytes lost, by its count; {least} to {most} are missing")
         if whole and not killed:
