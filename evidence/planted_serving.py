@@ -63,6 +63,19 @@ def _the_hole_in_front_of_the_live_stream_is_not_read() -> None:
     HistorySubscription._holes = lambda self, goals: iter(())  # type: ignore[method-assign]
 
 
+def _a_loss_without_its_session_is_forgotten() -> None:
+    from penstock.kinds.udp.history import HistorySubscription
+
+    plain = HistorySubscription._has_lost
+
+    def has_lost(self: Any, read: Any = None) -> bool:
+        found = plain(self, read)
+        self._unplaced.clear()
+        return found
+
+    HistorySubscription._has_lost = has_lost  # type: ignore[method-assign]
+
+
 def _what_was_given_from_the_past_is_given_again() -> None:
     from penstock.kinds.udp.history import HistorySubscription
 
@@ -91,7 +104,7 @@ BUGS = {
     ),
     "a growing segment has the length that was listed": Planted(
         _a_growing_segment_has_the_length_that_was_listed,
-        (f"{SERVE}::test_a_recording_that_grows_is_sound_at_each_look",),
+        (f"{LOOKS}::test_frames_written_before_an_index_is_read_are_there",),
     ),
     "a young file is not sent again": Planted(
         _a_young_file_is_not_sent_again, (f"{LOOKS}::test_a_file_of_the_same_time_and_size_is_read_again",)
@@ -104,6 +117,10 @@ BUGS = {
     "the hole in front of the live stream is not read": Planted(
         _the_hole_in_front_of_the_live_stream_is_not_read,
         (f"{HISTORY}::test_history_joins_the_live_stream_under_load",),
+    ),
+    "a loss without its session is forgotten": Planted(
+        _a_loss_without_its_session_is_forgotten,
+        ("tests/network/test_history_holes.py::test_a_loss_seen_while_its_session_is_gone_is_filled",),
     ),
     "what was given from the past is given again": Planted(
         _what_was_given_from_the_past_is_given_again, (f"{HISTORY}::test_history_joins_the_live_stream_under_load",)

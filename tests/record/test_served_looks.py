@@ -4,6 +4,7 @@ import os
 import threading
 
 import pytest
+from people import until
 from ports import free_port
 
 import penstock
@@ -151,3 +152,22 @@ def test_a_recording_that_was_cut_or_purged_is_seen(archive, there):
     assert [info.id for info in there.list()] == [2]
     with pytest.raises(penstock.NotFound, match="has no recording 1"):
         there.find(1)
+
+
+def test_frames_written_before_an_index_is_read_are_there(archive, there, monkeypatch):
+    """The index of a look has entries of frames that the list of files, made before, does not have yet."""
+    plain = looks._Look._keep
+    with penstock.publish("log:a", term_length=T) as pub, archive.record("log:a"):
+
+        def keep(self, name, size):
+            if name.endswith(".idx"):
+                pub.send(bytes(300))
+                until(lambda: archive.find(1).end_position == pub.position, "it is not recorded")
+            plain(self, name, size)
+
+        pub.send(b"first")
+        until(lambda: archive.list() and archive.find(1).messages, "it is not recorded")
+        monkeypatch.setattr(looks._Look, "_keep", keep)
+        for _ in range(3):
+            (info,) = there.list()
+            assert (info.state, info.damage, info.end_position) == ("live", "", pub.position)
