@@ -123,7 +123,8 @@ BUGS = {
         ("tests/network/test_history_holes.py::test_a_loss_seen_while_its_session_is_gone_is_filled",),
     ),
     "what was given from the past is given again": Planted(
-        _what_was_given_from_the_past_is_given_again, (f"{HISTORY}::test_history_joins_the_live_stream_under_load",)
+        _what_was_given_from_the_past_is_given_again,
+        ("tests/network/test_history_holes.py::test_what_the_past_and_the_live_stream_have_is_given_once",),
     ),
     "a recording of another port is the same stream": Planted(
         _a_recording_of_another_port_is_the_same_stream,

@@ -37,13 +37,13 @@ class Live:
 
 
 class Past:
-    """An archive of all messages. asked: up to where."""
+    """An archive of all messages. has: how many there are, where no end is named. asked: up to where."""
 
-    def __init__(self):
-        self.lost, self.asked = 0, []
+    def __init__(self, has=0):
+        self.lost, self.asked, self.has = 0, [], has
 
     def sessions(self):
-        return []
+        return [KEY] if self.has else []
 
     def growing(self):
         return set()
@@ -51,7 +51,7 @@ class Past:
     def fill(self, key, begin, end):
         assert key == KEY
         self.asked.append(end)
-        for number in range(-(-(begin or 0) // SIZE), 0 if end is None else end // SIZE):
+        for number in range(-(-(begin or 0) // SIZE), self.has if end is None else end // SIZE):
             yield Recorded(number, number * SIZE, 0, SESSION)
 
 
@@ -68,4 +68,14 @@ def test_a_loss_seen_while_its_session_is_gone_is_filled():
     live.comes = [5, 6]
     assert sub.poll() == [2, 3, 4, 5, 6]
     assert past.asked[-1] == 5 * SIZE
+    sub.close()
+
+
+def test_what_the_past_and_the_live_stream_have_is_given_once():
+    """Live messages are kept aside while the past is read, which goes on beyond the place where the stream was joined."""
+    live, past = Live(), Past(has=5)
+    live.joins(3)
+    live.comes = [3, 4, 5, 6]
+    sub = HistorySubscription(live, past, whole=True)
+    assert sub.poll() == [0, 1, 2, 3, 4, 5, 6]
     sub.close()
