@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 Given = tuple[Any, Received | None]  # a message or an error, and a message's facts
 END: Any = object()  # of a task
 ASIDE = 65_536  # live messages that are kept while the past is read
-NAP_SECONDS = 0.02
-LOOK_SECONDS = 0.5  # between two looks for losses, while nothing arrives
+NAP_SECONDS, LOOK_SECONDS = 0.02, 0.5  # the second: between two looks for losses, while nothing arrives
 
 
 class HistorySubscription(Subscription[Message]):
