@@ -42,7 +42,10 @@ def suites(*, long: bool, seed: int, part: tuple[int, int] = WHOLE) -> dict[str,
         "signals": lambda: signals.ends(long=long, seed=seed),
         **{one.name: partial(pytest_suites.run, one, long=long, seed=seed) for one in PYTEST_SUITES},
         "bugs": lambda: [bugs.kill_all(part)],
-        "sanitizer": lambda: [native.sanitizers(long=long, seed=seed), *([native.python_tests()] if long else [])],
+        "sanitizer": lambda: [
+            native.sanitizers(long=long, seed=seed, part=part),
+            *([native.python_tests()] if long else []),
+        ],
     }
 
 
@@ -59,7 +62,7 @@ def main() -> int:
         "--part",
         default="0/1",
         metavar="K/N",
-        help="every N-th planted bug, weakened order, and scenario at its full budget, from the K-th on",
+        help="every N-th planted bug, weakened order, scenario at its full budget, and sanitizer, from the K-th on",
     )
     parser.add_argument("--json", type=Path, help="write the rows here too")
     given = parser.parse_args()

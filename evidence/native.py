@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from evidence.build import ROOT, build, run
-from evidence.report import WORKERS, Row
+from evidence.report import WORKERS, Row, sliced
 
 SANITIZED = {
     **os.environ,
@@ -271,12 +271,16 @@ def _checks(seed: int, seconds: int, *, long: bool) -> dict[str, list[str]]:
     }
 
 
-def sanitizers(*, long: bool, seed: int) -> Row:
-    """Native programs under ThreadSanitizer, and under AddressSanitizer with UBSan and leak checking. Plain only those that send as fast
-    as they can, unless `long`: what the others find, a sanitizer finds, too, and most of the time here goes into compiling."""
+SANITIZERS = {"tsan": "thread", "asan": "address,undefined"}  # builds
+
+
+def sanitizers(*, long: bool, seed: int, part: tuple[int, int]) -> Row:
+    """Native programs under ThreadSanitizer, and under AddressSanitizer with UBSan and leak checking; a part of the suites has one of the two.
+    Plain only those that send as fast as they can, unless `long`: what the others find, a sanitizer finds, too, and most of the time
+    here goes into compiling."""
     begun = time.monotonic()
-    plan = []
-    for name, kinds in (("plain", ""), ("tsan", "thread"), ("asan", "address,undefined")):
+    plan, builds = [], {"plain": "", **dict(sliced(list(SANITIZERS.items()), (part[0], min(part[1], 2))))}
+    for name, kinds in builds.items():
         checks = _checks(seed, 30 if long else 4, long=long)
         chosen = [check for check in checks if kinds or long or check.endswith(("_stress", "_crash"))]
         folder = build(name, tuple(chosen), sanitize=kinds) / "tests"
@@ -290,7 +294,7 @@ def sanitizers(*, long: bool, seed: int) -> Row:
             failed.append(f"{' '.join(command)}   # {done.stderr[-200:]}")
     return Row(
         "sanitizer",
-        "messages plain, under TSan, under ASan+UBSan+LSan",
+        f"messages by build: {', '.join(builds)}",
         messages,
         len(failed),
         time.monotonic() - begun,

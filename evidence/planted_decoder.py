@@ -188,7 +188,8 @@ BUGS: dict[str, Planted] = {
         _a_cut_is_not_followed, (f"{GOING_ON}::test_rows_behind_a_cut_are_forgotten",)
     ),
     "a table that was removed is not filled": Planted(
-        _a_table_that_was_removed_is_not_filled, (f"{PIPELINE}::test_any_table_may_be_removed_and_is_built_again",)
+        _a_table_that_was_removed_is_not_filled,
+        ("tests/tables/test_other_programs.py::test_any_table_may_be_removed_and_is_built_again",),
     ),
     "what is not complete is done": Planted(
         _what_is_not_complete_is_done, (f"{TABLES}::test_a_message_in_progress_at_a_recordings_end_is_kept",)

@@ -8,6 +8,7 @@ from evidence.planting import Planted
 
 HISTORIES = "tests/tables/test_histories.py::test_tables_have_each_row_once_after_any_history"
 PIPELINE = "tests/tables/test_pipeline.py"
+KEEPING = "tests/tables/test_keeping.py"
 LAKE = "tests/tables/lake/test_lake.py"
 ROOM = "tests/tables/lake/test_room.py::test_a_query_has_each_row_once_after_any_history"
 
@@ -123,17 +124,17 @@ BUGS: dict[str, Planted] = {
     ),
     "a table does not follow cuts of recordings": Planted(_a_cut_is_not_followed, (HISTORIES,)),
     "rows that were erased are read again": Planted(
-        _what_was_erased_is_read_again, (f"{PIPELINE}::test_what_is_erased_is_gone_and_does_not_come_back",)
+        _what_was_erased_is_read_again, (f"{KEEPING}::test_what_is_erased_is_gone_and_does_not_come_back",)
     ),
     "an erasure that was killed is not finished": Planted(
         _an_erasure_that_was_killed_is_not_finished,
-        (f"{PIPELINE}::test_an_erasure_that_was_killed_is_finished_by_a_run",),
+        (f"{KEEPING}::test_an_erasure_that_was_killed_is_finished_by_a_run",),
     ),
     "a value that does not fit its column is dropped": Planted(_a_value_that_does_not_fit_is_dropped, (HISTORIES,)),
     "a table that was set back is not noticed": Planted(_a_restore_is_not_seen, (HISTORIES,)),
     "files of a killed batch stay": Planted(_files_of_a_batch_stay, (HISTORIES,)),
     "cut rows come back with a restore": Planted(
-        _cut_rows_come_back_with_a_restore, (f"{PIPELINE}::test_cut_rows_that_a_restore_brings_back_go",)
+        _cut_rows_come_back_with_a_restore, (f"{KEEPING}::test_cut_rows_that_a_restore_brings_back_go",)
     ),
     "a loss is told again in every run": Planted(
         _a_loss_is_told_again, (f"{PIPELINE}::test_losses_are_rows_that_sum_up_exactly",)

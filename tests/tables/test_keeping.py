@@ -1,0 +1,172 @@
+"""Rows behind a cut and what is erased go, and do not come back."""
+
+import shutil
+import time
+
+import deltalake
+import polars
+import pytest
+
+from penstock.tables import keep, options, pipeline
+from penstock.tables.delta import Table
+from penstock.tables.folder import Folder, locked
+from penstock.tables.places import Place
+from penstock.tables.state import Restored
+from tests.tables.tables_read import KEY, fill, is_whole, removals, rows
+
+
+def test_an_erasure_takes_files_of_commits_that_failed(archive, out):
+    fill(archive, "log:x", 0, 10)
+    fill(archive, "log:y", 0, 10)
+    pipeline.run(archive.path, out)
+    mine = {}
+    for name in ("messages", "streams/log_x", "streams/log_y"):
+        (path,) = [path for path in (out / name).glob("*.parquet") if "log_y" not in path.name or name != "messages"]
+        mine[name] = [path.with_name("part-00000-failed.parquet"), path.with_name("half.parquet")]
+        shutil.copy(path, mine[name][0])
+        mine[name][1].write_bytes(path.read_bytes()[:100])
+    assert keep.erase(out, "log:x") == 10
+    left = {name: [path.exists() for path in paths] for name, paths in mine.items()}
+    assert left == {"messages": [False, True], "streams/log_x": [False, True], "streams/log_y": [True, True]}
+
+
+def test_rows_behind_a_cut_go_and_nothing_else(archive, out):
+    fill(archive, "log:x", 0, 60)
+    fill(archive, "log:x", 60, 40)
+    fill(archive, "log:y", 0, 100)
+    pipeline.run(archive.path, out)
+    deltalake.DeltaTable(out / "messages").optimize.compact()
+    deltalake.DeltaTable(out / "streams/log_x").optimize.compact()
+    found = archive.read(1, columns=("position",)).column("position").to_pylist()
+    archive.truncate(1, found[60])
+    fill(archive, "log:x", 60, 5)
+    pipeline.run(archive.path, out)
+    is_whole(out, "log:x", "log_x", 65)
+    is_whole(out, "log:y", "log_y", 100)
+    assert removals(out, "streams/log_x") == ["DELETE"]
+    assert removals(out, "streams/log_y") == []
+
+
+def test_old_files_go_by_their_statistics(archive, out):
+    day = 86_400_000_000_000
+    now = time.time_ns()
+    for age in (40, 20, 0):
+        fill(archive, "log:x", 0, 10, times_ns=[now - age * day] * 10)
+        fill(archive, "log:y", 0, 10, times_ns=[now - age * day] * 10)
+        pipeline.run(archive.path, out)
+    pipeline.run(archive.path, out, keep={None: "30d", "log:y": 10 * 86400.0})
+    assert len(rows(out, "streams/log_x")) == 20
+    assert len(rows(out, "streams/log_y")) == 10
+    assert len(rows(out, "messages")) == 30
+    assert pipeline.run(archive.path, out).rows == 0, "what went does not come back"
+
+
+def test_what_is_erased_is_gone_and_does_not_come_back(archive, out):
+    fill(archive, "log:x", 0, 100, times_ns=range(100))
+    fill(archive, "log:y", 0, 100, times_ns=range(100))
+    pipeline.run(archive.path, out)
+    with locked(out):
+        assert keep.erase_in(Folder(Place.of(out), []), "log:x", 20, 59) == 40
+    for removed in (None, "messages", "streams/log_x"):
+        if removed is not None:
+            shutil.rmtree(out / removed)
+        pipeline.run(archive.path, out)
+        assert len(rows(out, "streams/log_x")) == 60
+        assert len(rows(out, "messages")) == 160
+        assert not set(rows(out, "streams/log_x")["timestamp_ns"]) & set(range(20, 60))
+    files = [path.name for path in (out / "streams" / "log_x").glob("*.parquet")]
+    assert sorted(files) == sorted(file.path for file in Table.open(Place.of(out / "streams/log_x")).files())
+
+
+@pytest.mark.parametrize("way", options.ON_RESTORE)
+def test_cut_rows_that_a_restore_brings_back_go(archive, out, way):
+    fill(archive, "log:x", 0, 60)
+    fill(archive, "log:x", 60, 40)
+    pipeline.run(archive.path, out)
+    names = ["messages", "streams/log_x"]
+    versions = [deltalake.DeltaTable(out / name).version() for name in names]
+    found = archive.read(1, columns=("position",)).column("position").to_pylist()
+    archive.truncate(1, found[60])
+    pipeline.run(archive.path, out)
+    for name, version in zip(names, versions, strict=True):
+        deltalake.DeltaTable(out / name).restore(version)
+    pipeline.run(archive.path, out, restored=way)
+    is_whole(out, "log:x", "log_x", 60)
+
+
+@pytest.mark.parametrize("way", options.ON_RESTORE)
+def test_erased_rows_that_a_backup_brings_back_go(archive, out, tmp_path, way):
+    for part in (range(50), range(50, 100)):
+        fill(archive, "log:x", part[0], 50, times_ns=part)
+        pipeline.run(archive.path, out)
+    shutil.copytree(out / "streams", tmp_path / "backup")
+    fill(archive, "log:x", 100, 1, times_ns=[100])
+    pipeline.run(archive.path, out)
+    keep.erase(out, "log:x", since=20, until=59)
+    shutil.rmtree(out / "streams")
+    shutil.copytree(tmp_path / "backup", out / "streams")
+    pipeline.run(archive.path, out, restored=way)
+    assert len(rows(out, "streams/log_x")) == (61 if way == "refill" else 60)
+    assert len(rows(out, "messages")) == 61
+    for path in (out / "streams" / "log_x").glob("*.parquet"):
+        assert not set(polars.read_parquet(path)["timestamp_ns"]) & set(range(20, 60))
+
+
+def test_an_erasure_that_was_killed_is_finished_by_a_run(archive, out, monkeypatch):
+    fill(archive, "log:x", 0, 100, times_ns=range(100))
+    pipeline.run(archive.path, out)
+    with monkeypatch.context() as patched:
+        patched.setattr(Table, "delete", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            keep.erase(out, "log:x", since=20, until=59)
+    pipeline.run(archive.path, out)
+    assert len(rows(out, "messages")) == len(rows(out, "streams/log_x")) == 60
+
+
+def test_an_erasure_does_not_hide_that_a_table_was_set_back(archive, out):
+    fill(archive, "log:x", 0, 100, times_ns=range(100))
+    pipeline.run(archive.path, out)
+    fill(archive, "log:x", 100, 100, times_ns=range(100, 200))
+    pipeline.run(archive.path, out)
+    deltalake.DeltaTable(out / "messages").restore(0)
+    for _ in range(2):
+        with pytest.raises(Restored):
+            keep.erase(out, "log:x", since=20, until=59)
+    pipeline.run(archive.path, out, restored="refill")
+    is_whole(out, "log:x", "log_x", 200)
+
+
+def test_an_erasure_deletes_files_of_killed_runs(archive, out):
+    fill(archive, "log:x", 0, 100, times_ns=range(100))
+    pipeline.run(archive.path, out)
+    folder = Folder(Place.of(out), [])
+    token = folder.begin_batch(["messages"])
+    left = out / "messages" / f"log_x-{token}-0.parquet"
+    shutil.copy(next((out / "messages").glob("*.parquet")), left)
+    keep.erase(out, "log:x", since=20, until=59)
+    assert not left.exists()
+
+
+def test_a_refill_that_dies_doubles_nothing(archive, out, monkeypatch):
+    """A table's rows and its state change in one commit, however many ranges are read again."""
+    for step in range(4):
+        fill(archive, "log:x", step * 50, 50)
+        archive.append("log:x", [b"\x80"], codec="msgpack", encoded=True)
+        pipeline.run(archive.path, out)
+    table = deltalake.DeltaTable(out / "messages")
+    table.delete("position % 128 = 0")
+    table.delete()
+    table.restore(table.version() - 1)
+    deleted = Table.delete
+
+    def once(self, *given):
+        deleted(self, *given)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Table, "delete", once)
+        with pytest.raises(KeyboardInterrupt):
+            pipeline.run(archive.path, out, restored="refill")
+    pipeline.run(archive.path, out, restored="refill")
+    found = rows(out, "messages")
+    assert len(found) == len(set(found.select(["stream", *KEY]).rows())) == 204
