@@ -58,20 +58,20 @@ def check_package(encoding: Encoding) -> None:
     check_installed(package, what=f"pixels={str(encoding)!r}", extra=extra)
 
 
-def holds(number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-    """Whether an encoding has arrays of this shape and dtype."""
+def holds(number: int, shape: tuple[int, ...], dtype: str | None) -> bool:
+    """Whether an encoding has arrays of this shape and dtype, which is as `dtype.str` has it."""
     if 0 in shape:
         return False
     if number not in PICTURES:
         return True
     if len(shape) not in (2, 3) or max(shape[:2]) > SIDE_MAX[number]:
         return False
-    return (dtype.str, 1 if len(shape) == 2 else shape[2]) in PICTURES[number]
+    return (dtype, 1 if len(shape) == 2 else shape[2]) in PICTURES[number]
 
 
 def encode(array: np.ndarray[Any, Any], encoding: Encoding) -> tuple[int, Any]:
     """(how it is encoded, the bytes). An array that the encoding does not have, and one that zstd makes no smaller, is raw."""
-    if holds(encoding.number, array.shape, array.dtype):
+    if holds(encoding.number, array.shape, array.dtype.str):
         data = _zstd(array, encoding) if encoding.number == ZSTD else _picture(array, encoding)
         if len(data) < (array.nbytes if encoding.number == ZSTD else ENCODED_MAX):
             return encoding.number, data

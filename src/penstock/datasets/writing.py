@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from penstock import codecs
 from penstock.codecs.frames import FrameFormat, unencoded
-from penstock.codecs.pixels import JPEG, PICTURES, PNG
+from penstock.codecs.pixels import JPEG, LEVELS, PNG, Encoding, encode, holds
 from penstock.columns.contract import key_text
 from penstock.columns.contract.decoding import decode
 from penstock.columns.names import clean, folded
@@ -27,7 +27,7 @@ from penstock.datasets.aligning import Row
 from penstock.datasets.streams import Stream, payloads
 from penstock.errors import Invalid
 from penstock.record import Merged
-from penstock.util.extras import explain_missing
+from penstock.util.extras import check_installed
 
 GROUP_ROWS, GROUP_BYTES = 256, 4 << 20  # of a group: whoever reads a row reads its group
 FILE_BYTES = 256 << 20  # of payloads, about
@@ -35,6 +35,7 @@ OWN = pa.schema(
     [("index", pa.int64()), ("episode_index", pa.int64()), ("frame_index", pa.int64()), ("timestamp", pa.float64())]
 )
 PIXELS, RAW = "o:pixels", "raw"
+LOSSLESS = Encoding(PNG, LEVELS["png"][0])
 SUFFIXES = {PNG: "png", JPEG: "jpg"}  # of pictures that are files as they were recorded
 
 
@@ -259,8 +260,7 @@ class RowWriter:
 
     def _write_images(self, column: Column, leaf: Leaf, messages: list[Merged], found: dict[str, pa.Array]) -> pa.Array:
         """The paths of the messages' PNG files, which are written if they are new."""
-        with explain_missing("a training set with PNG files", extra="datasets"):
-            from PIL import Image
+        check_installed("PIL", what="a training set with PNG files", extra="datasets")
         assert column.images is not None
         paths: list[str | None] = []
         forms = zip(found["o:shape"].to_pylist(), found["o:dtype"].to_pylist(), strict=True)
@@ -280,8 +280,7 @@ class RowWriter:
             else:
                 if leaf.varies:
                     _check_png(column.stream, dtype, tuple(shape))
-                array = np.frombuffer(value.as_buffer(), dtype).reshape(shape)
-                Image.fromarray(array[:, :, 0] if array.ndim == 3 and array.shape[2] == 1 else array).save(path)
+                path.write_bytes(encode(np.frombuffer(value.as_buffer(), dtype).reshape(shape), LOSSLESS)[1])
         return pa.array(paths, pa.string())
 
     def _count_nulls(self, column: Column, values: pa.Array) -> None:
@@ -374,8 +373,7 @@ def _describe(leaves: list[Leaf], codec: dict[str, Any] | None) -> None:
 
 def _check_png(stream: Stream, dtype: str | None, shape: tuple[int, ...]) -> None:
     """`Invalid` for frames that PNG does not hold as they are."""
-    channels = 1 if len(shape) == 2 else shape[2] if len(shape) == 3 else 0
-    if (dtype, channels) not in PICTURES[PNG] or 0 in shape:
+    if not holds(PNG, shape, dtype):
         raise Invalid(
             f"{stream.channel} has frames of {dtype} {shape}, which PNG does not hold as they are: leave them in columns (--images columns)"
         )

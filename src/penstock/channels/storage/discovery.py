@@ -19,9 +19,9 @@ from penstock.channels.uri.value import AnyChannel
 from penstock.channels.uri.wildcards import check_patterns, matches_any
 from penstock.errors import Mismatch, NotFound, PenstockError, Unsupported
 from penstock.util.clock import SystemClock
+from penstock.util.durable import is_shortage
 
 _logger = logging.getLogger("penstock")
-_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS)  # the process's or the mount's trouble
 _warned: set[files.Stranger] = set()
 SETTLED_NS = 50_000_000  # a folder changed this long ago: a later change has another time
 
@@ -118,7 +118,9 @@ def survey(patterns: str | Sequence[str] = "*") -> tuple[list[ChannelStatus], li
         except NotFound:
             continue
         except (PenstockError, OSError, ValueError, RecursionError) as error:  # this file's trouble, and no other's
-            if isinstance(error, OSError) and error.errno in _EXHAUSTED:
+            if (
+                is_shortage(error) or getattr(error, "errno", None) == errno.EROFS
+            ):  # the process's or the mount's trouble
                 raise
             why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             strange.append(files.Stranger(opening.where(channel), str(why)))

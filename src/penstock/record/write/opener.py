@@ -205,7 +205,7 @@ def _fits(channel: str, encoding: encodings.Encoding, form: FrameFormat, *, must
     shapes = [form.shape]
     if form.varies and len(form.shape) == 3:
         shapes = [(*form.shape[:2], channels) for channels in range(1, min(4, form.shape[2]) + 1)]
-    if any(encodings.holds(encoding.number, shape, dtype) for shape in shapes for dtype in form.dtypes):
+    if any(encodings.holds(encoding.number, shape, dtype.str) for shape in shapes for dtype in form.dtypes):
         return True
     name = encodings.NAMES[encoding.number]
     dtypes = ", ".join(map(str, form.dtypes))
