@@ -177,6 +177,12 @@ def test_fields_that_a_description_lacks_are_rescued(tmp_path):
     assert all(row["decode_error"] is None for row in (plain, top, twice, inside))
 
 
+def test_an_enumerator_without_a_name_is_rescued(tmp_path):
+    known, new = tabulated(tmp_path / "a", Pose, Pose(mode=1).SerializeToString(), b"\x20\x07")
+    assert (known["mode"], known["_rescued"]) == ("RUN", None)
+    assert (new["mode"], new["_rescued"], new["decode_error"]) == (None, '{"mode":7}', None)
+
+
 def holder():
     """A message with fields that any message fits in."""
     file = descriptor_pb2.FileDescriptorProto(name="h.proto", package="h", syntax="proto3")

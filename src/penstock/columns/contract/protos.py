@@ -128,7 +128,7 @@ def _one(field: Field, value: Any, inside: tuple[str, ...]) -> Any:
         if field.enum_type is None:
             return value
         known = field.enum_type.values_by_number.get(value)
-        return str(value) if known is None else known.name
+        return value if known is None else known.name  # a number fits no column of names: it is rescued
     name = field.message_type.full_name
     if name == TIMESTAMP:
         return _moment(value)
