@@ -14,6 +14,7 @@ name, other, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 with penstock.publish("log:chat/room", codec="json") as pub, penstock.subscribe("log:chat/room") as sub:
     pub.wait_for_readers(2, timeout=120)
     print("begun", flush=True)
+    sys.stdin.readline()  # the other one listens, too
     got, end = [], time.monotonic() + 300
     for number in range(count):
         pub.send([name, number], timeout=120)
@@ -36,6 +37,12 @@ def wait_for(process):
     return line
 
 
+def go_on(*processes):
+    for process in processes:
+        process.stdin.write("\n")
+        process.stdin.flush()
+
+
 @pytest.mark.parametrize("trouble", ["none", "kill", "cut"])
 def test_programs_of_two_machines_talk_over_bridges(tmp_path, trouble):
     """Each gets its own messages once and in order: nothing is echoed. It gets the other's at least once, also if a bridge is killed or
@@ -48,6 +55,7 @@ def test_programs_of_two_machines_talk_over_bridges(tmp_path, trouble):
         other = stack.enter_context(b.run(TALKING, "b", "a", str(COUNT)))
         for talker in (one, other):
             assert wait_for(talker) == "begun"
+        go_on(one, other)
         time.sleep(0.5)
         if trouble == "kill":
             for machine, victim, address in ((a, here, "10.88.1.2"), (b, there, "10.88.1.1")):
@@ -62,9 +70,7 @@ def test_programs_of_two_machines_talk_over_bridges(tmp_path, trouble):
             a.ip("link", "set", "wire", "up")
         for talker in (one, other):
             assert wait_for(talker) == "done"
-        for talker in (one, other):
-            talker.stdin.write("\n")
-            talker.stdin.flush()
+        go_on(one, other)
         for talker in (one, other):
             own_once, all_of_the_other, received = json.loads(wait_for(talker))
             assert own_once, "its own messages came back"
