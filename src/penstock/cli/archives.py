@@ -55,7 +55,7 @@ def record(
     start: Annotated[str, typer.Option(help="newest, earliest or a position.")] = "newest",
     extend: Annotated[bool, typer.Option("--extend", help="Continue the channel's newest recording.")] = False,
     drop_after: Annotated[
-        float | None, typer.Option(help="Lose data rather than make writers wait longer than this.")
+        float | None, typer.Option(help="Seconds that writers wait at most; then data are lost instead.")
     ] = None,
     sent: Annotated[
         bool, typer.Option("--sent", help="Record the publications of this machine on udp channels.")

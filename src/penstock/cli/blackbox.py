@@ -35,7 +35,7 @@ def snapshot(
     after: Annotated[str, typer.Option(help="How long to go on.", metavar="<time>")] = "0s",
     note: Annotated[str, typer.Option(help="A text that the recordings keep.")] = "",
     drop_after: Annotated[
-        float | None, typer.Option(help="Lose data rather than make writers wait longer than this.")
+        float | None, typer.Option(help="Seconds that writers wait at most; then data are lost instead.")
     ] = None,
     no_pixels: Annotated[
         bool, typer.Option("--no-pixels", help="Of frames channels: only the notes of the frames.")

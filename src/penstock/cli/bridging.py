@@ -52,7 +52,7 @@ def bridge(
         str | None, typer.Option(help="Of messages that come without one, as by ZeroMQ: bytes, json or msgpack.")
     ] = None,
     drop_after: Annotated[
-        float | None, typer.Option(help="Lose data rather than make writers wait longer than this.")
+        float | None, typer.Option(help="Seconds that writers wait at most; then data are lost instead.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="At the end one JSON value per channel, for programs.")] = False,
 ) -> None:
