@@ -22,7 +22,7 @@ from typing import Any
 import penstock
 from evidence.network_room import programs
 from evidence.network_room.oracle import Judge, sent
-from evidence.network_room.plan import MTU, TERM, Plan, Trouble
+from evidence.network_room.plan import MTU, SILENCE, TERM, Plan, Trouble
 from evidence.network_room.wire import HOSTS, Way, Wire, address
 from penstock.kinds.udp import keys
 
@@ -277,12 +277,11 @@ class History:
         return f"{reader.name} has {got} of {self._sent_all} messages; last: {lines[-6:]}"
 
     def _must_get_all(self, reader: Program) -> bool:
-        """Whether it begins in an archive that has all. A recorder that is paused may find a publication late, when that keeps less."""
+        """Whether it begins in an archive that has all. A recorder that was long paused may find a publication late, when that keeps less."""
         plan, recorders = self._plan, [one for one in self._programs if one.name == "recorder"]
-        paused = any(one.what == "pause" and one.who == "recorder" for one in plan.troubles)
+        paused = any(one.what == "pause" and one.who == "recorder" and one.for_s > SILENCE for one in plan.troubles)
         unbroken = plan.recorder is not None and plan.recorder.sent and not any(one.killed for one in recorders)
-        unbroken = unbroken and not paused
-        return bool(unbroken and plan.readers[int(reader.name[-1])].archive)
+        return bool(unbroken and not paused and plan.readers[int(reader.name[-1])].archive)
 
     # ---- troubles ----
 
