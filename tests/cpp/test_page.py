@@ -1,4 +1,4 @@
-"""The C++ program on its page compiles without CMake, and prints what the page says."""
+"""The C++ programs on their page compile without CMake, and print what the page says."""
 
 import re
 import subprocess
@@ -9,10 +9,12 @@ import penstock
 PAGE = Path(__file__).parents[2] / "docs" / "channels" / "cpp.md"
 
 
-def test_the_program_of_the_page_runs(tmp_path, ends):
-    """`ends`: skips where there is no compiler."""
-    code, said = re.search(r"```cpp\n(.*?)```\n\n```\n(.*?)```", PAGE.read_text(), re.DOTALL).groups()
-    (tmp_path / "program.cpp").write_text(code)
+def test_the_programs_of_the_page_run(tmp_path, ends):
+    """In one program, which is compiled once. `ends`: skips where there is no compiler."""
+    pairs = re.findall(r"```cpp\n(.*?)```\n\n```\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(pairs) == 2
+    parts = [code.replace("int main()", f"void part_{number}()") for number, (code, _) in enumerate(pairs)]
+    (tmp_path / "program.cpp").write_text("\n".join([*parts, "int main() { part_0(), part_1(); }"]))
     made = subprocess.run(
         ["c++", "-std=c++20", "-pthread", "-Wall", "-Wextra", "-Werror", "-I", penstock.get_include(), "program.cpp"],
         cwd=tmp_path,
@@ -20,6 +22,7 @@ def test_the_program_of_the_page_runs(tmp_path, ends):
         text=True,
     )
     assert made.returncode == 0, made.stderr
+    said = "".join(output for _, output in pairs)
     assert subprocess.run([tmp_path / "a.out"], capture_output=True, text=True, check=True).stdout == said
     assert penstock.list_channels() == []
 

@@ -129,10 +129,7 @@ void bind_frames(nb::module_ &m) {
         [](uint32_t capacity, uint32_t slots, uint32_t buffers, uint64_t frame_bytes, uint64_t start_position, uint64_t fields) {
             const PoolGeometry g{{capacity, slots, start_position, 0, 0}, buffers, frame_bytes};
             check_geometry(g, Code::invalid);
-            if (fields > g.fields_max())
-                throw Error(Code::too_large, "a frame's header and sizes take " + std::to_string(fields) + " bytes, and with " +
-                                                 std::to_string(buffers) + " buffers up to " + std::to_string(g.fields_max()) +
-                                                 " fit: make the header smaller, or give fewer buffers");
+            check_fields(g, fields);
             return g.file_size();
         },
         nb::kw_only(), nb::arg("capacity"), nb::arg("slots"), nb::arg("buffers"), nb::arg("frame_bytes"),

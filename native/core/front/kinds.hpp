@@ -193,7 +193,7 @@ inline KindActions pipe_actions() {
             }};
 }
 
-// A pool of frames. `frame_bytes` is no option of a program: it follows from shape and dtype.
+// A pool of frames. `frame_bytes` and `fields` are no options of a program: they follow from shape, types and header.
 inline PoolGeometry frames_of(const NamedOptions &options) {
     PoolGeometry g;
     g.buffers = option_word(options, "buffers", g.buffers);
@@ -202,13 +202,14 @@ inline PoolGeometry frames_of(const NamedOptions &options) {
     g.ring.capacity = 64 * 1024; // two notes of 4 KiB for each buffer
     while (g.ring.capacity < uint64_t{g.buffers} * 8192 && g.ring.capacity < ring_capacity_max) g.ring.capacity *= 2;
     check_geometry(g, Code::invalid);
+    check_fields(g, static_cast<uint64_t>(option_or(options, "fields", 0)));
     return g;
 }
 inline KindActions frames_actions() {
     return {"frames",
             nullptr,
             false,
-            {"buffers", "max_members", "frame_bytes"},
+            {"buffers", "max_members", "frame_bytes", "fields"},
             [](const NamedOptions &options) { return frames_of(options).file_size(); },
             nullptr,
             [](int fd, const NamedOptions &options, const HeaderWords &words) {
