@@ -67,9 +67,35 @@ template <class Publication> void add_writing(Verbs &verbs, std::shared_ptr<Publ
     verbs["readers"] = [=](const Arguments &) { return std::to_string(pub->readers()); };
     verbs["max_payload"] = [=](const Arguments &) { return std::to_string(pub->max_payload()); };
 }
+// A channel's status as the fields of Python's, a word each; one word per member.
+inline Answer text_of(const penstock::ChannelStatus &status) {
+    std::ostringstream text;
+    const auto add = [&](auto... values) { ((text << values << ','), ...); };
+    const auto maybe_none = [&](const std::optional<uint64_t> &value) { value ? text << *value << ',' : text << "None,"; };
+    const penstock::ChannelTotals &t = status.totals;
+    add(status.open ? "open" : "ready", status.size, status.created_ns, status.capacity, status.max_members, status.position,
+        status.lag(), status.writers(), status.readers());
+    text << ' ';
+    add(t.messages_sent, t.bytes_sent, t.messages_received, t.bytes_received, t.back_pressure, t.bytes_lost);
+    maybe_none(t.messages_lost);
+    add(t.repaired, t.dropped, t.reaped, t.restarts, t.conflated);
+    text << ' ';
+    add(status.latency.messages(), static_cast<int64_t>(status.latency.quantile_ns(0.99)));
+    for (const penstock::MemberStatus &m : status.members) {
+        text << ' ';
+        add(m.slot, m.role, m.dropped, m.pid, m.session, m.joined_ns);
+        maybe_none(m.position);
+        add(m.messages, m.bytes, m.back_pressure, m.bytes_lost);
+        maybe_none(m.messages_lost);
+        add(m.name.value_or("None"));
+        maybe_none(m.lag);
+    }
+    return text.str();
+}
 template <class Handle> void add_common(Verbs &verbs, std::shared_ptr<Handle> handle) {
     verbs["position"] = [=](const Arguments &) { return std::to_string(handle->position()); };
     verbs["lag"] = [=](const Arguments &) { return std::to_string(handle->lag()); };
+    verbs["statistics"] = [=](const Arguments &) { return text_of(handle->statistics()); };
     verbs["channel"] = [=](const Arguments &) { return handle->channel(); };
     verbs["closed"] = [=](const Arguments &) { return std::to_string(handle->closed()); };
     verbs["close"] = [=](const Arguments &) { return handle->close(), Answer(); };

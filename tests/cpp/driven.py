@@ -9,6 +9,7 @@ import re
 import subprocess
 import threading
 from collections.abc import Iterator
+from dataclasses import astuple, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 
 import penstock
-from penstock.types import Publication, Received, Subscription
+from penstock.types import ChannelStatus, Publication, Received, Subscription
 
 ERRORS: dict[str, type[penstock.PenstockError]] = {  # by the names of their codes in C++
     "corrupt": penstock.Corrupt,
@@ -100,6 +101,20 @@ def words_of(given: dict[str, Any]) -> dict[str, Any]:
     return {name: int(value) for name, value in words.items() if value is not False or name == "conflate"}
 
 
+def text_of(status: ChannelStatus) -> str:
+    """A channel's status as the driver writes it."""
+    latency = status.latency
+    quantile = None if latency is None else latency.quantile_ns(0.99)
+    about = [status.state, status.size, status.created_ns, status.capacity, status.max_members, status.position]
+    parts = [
+        [*about, status.lag, status.writers, status.readers],
+        astuple(status.totals),
+        [latency.messages if latency else 0, int(quantile or 0)],
+        *(astuple(replace(one, latency=None))[:-1] for one in status.members),
+    ]
+    return " ".join("".join(f"{int(one) if isinstance(one, bool) else one}," for one in part) for part in parts)
+
+
 class _End:
     """What both kinds of ends have."""
 
@@ -125,6 +140,10 @@ class _End:
     @property
     def lag(self) -> int:
         return int(self._ask("lag"))
+
+    def statistics(self) -> str:
+        """As `driven.text_of` writes Python's."""
+        return self._ask("statistics")
 
     def close(self) -> None:
         self._ask("close")

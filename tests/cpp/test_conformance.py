@@ -10,7 +10,9 @@ import pytest
 from conformance import test_last, test_life, test_reading, test_writing
 from conformance.reasons import Refused, marks, reason
 from conformance.subjects import SUBJECTS, Place, Subject
-from cpp.driven import DrivenPublication, DrivenSubscription, Driver
+from cpp.driven import DrivenPublication, DrivenSubscription, Driver, text_of
+
+import penstock
 
 # Those that need nothing that only Python has: other threads on one handle, event loops, Arrow, forked children, pickles.
 PROMISES = {
@@ -76,5 +78,37 @@ def test_cpp_keeps_the_promise(promise: Callable[[Place], None], subject: Subjec
     place = MixedPlace(subject, driver, cpp)
     try:
         promise(place)
+    finally:
+        place.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("cpp", ENDS)
+def test_statistics_are_those_of_python(kind: str, cpp: str, driver: Driver) -> None:
+    """The status that C++ reads is the one of Python's end, before a publication, with messages, and after a reader has left."""
+    (subject,) = (one for one in SUBJECTS if (one.kind, one.backend) == (kind, "shm"))
+    place = MixedPlace(subject, driver, cpp)
+
+    def compare(*ends: Any) -> None:
+        ours, theirs = ends if isinstance(ends[1], DrivenPublication | DrivenSubscription) else ends[::-1]
+        assert theirs.statistics() == text_of(ours.statistics())
+
+    try:
+        if kind != "frames" and cpp == "reader":
+            early = place.subscribe()
+            assert early.statistics() == text_of(penstock.inspect(place.uri))
+            early.close()
+        pub, sub = place.pair()
+        compare(pub, sub)
+        for number in range(3):
+            pub.send(place.message(number))
+        assert place.take(sub, 2) == [0, 1]
+        compare(pub, sub)
+        status = penstock.inspect(place.uri)
+        assert (status.totals.messages_sent, status.totals.messages_received, status.readers) == (3, 2, 1)
+        assert len({member.pid for member in status.members}) == 2
+        other = place.subscribe()
+        other.close()
+        compare(pub, sub)
     finally:
         place.close()

@@ -5,7 +5,7 @@
 #include "bind/ring/ring_status.hpp"
 #include "ends/frame_ends.hpp"
 
-#include "frames/frame_pool.hpp"
+#include "frames/frame_status.hpp"
 
 #include <nanobind/stl/shared_ptr.h>
 
@@ -92,21 +92,13 @@ Lease *take_within(Subscription &subscription, PyObject *timeout) {
 nb::dict inspect_frames(int fd, const std::string &path) {
     const Mapping map(fd, size_of_file(fd), false);
     const OpenedFrames opened = read_frames_header(map.bytes(), map.size(), path);
-    nb::dict about = describe_ring(fd, map, opened);
+    const ChannelStatus status = read_frame_status(fd, map, opened);
+    nb::dict about = describe_ring(opened, status);
     const PoolGeometry &g = opened.pool;
     about["buffers"] = g.buffers;
     about["frame_bytes"] = g.frame_bytes;
     about["cell"] = g.cell();
-    const auto *leases = reinterpret_cast<const FrameLeases *>(map.bytes() + g.leases_offset());
-    uint32_t leased = 0;
-    for (uint32_t buffer = 0; buffer < g.buffers; ++buffer) {
-        bool taken = false;
-        for (uint32_t slot = 0; slot < opened.geometry.slot_count && !taken; ++slot)
-            // SYNC -: for people; nothing is written to the buffer
-            taken = (leases[slot].words[buffer / 64].acquire() & FramePool::bit(buffer)) != 0;
-        leased += taken ? 1 : 0;
-    }
-    about["leased"] = leased;
+    about["leased"] = status.buffers_leased;
     return about;
 }
 

@@ -183,7 +183,8 @@ class PublicationHandle {
     uint64_t position() { return open_->ready().position(); } // where the next message goes
     uint64_t lag() { return open_->ready().lag(); }           // bytes by which the slowest subscription is behind
     int32_t session() { return open_->ready().session(); }
-    size_t max_payload() { return open_->ready().payload_max(); } // that offer and claim take
+    size_t max_payload() { return open_->ready().payload_max(); }      // that offer and claim take
+    ChannelStatus statistics() { return read_status(open_->ready()); } // of the whole channel, at this moment
     const std::string &channel() const { return open_->end().where(); }
     bool closed() const { return open_->closed(); }
     void close() { open_->close(); } // gives the slot back; claims that are open are given up

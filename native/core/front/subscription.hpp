@@ -196,6 +196,7 @@ class SubscriptionHandle {
     int64_t lost_messages() { return open_->source().lost_messages(); } // the same in messages; -1: not known
     uint64_t conflated() { return open_->source().conflated(); }        // messages passed over on purpose
     bool decided() { return open_->ready().decided(); }                 // whether there was a publication, ever
+    ChannelStatus statistics() { return read_status(open_->ready()); }  // of the whole channel, at this moment
     const std::string &channel() const { return open_->end().where(); }
     bool closed() const { return open_->closed(); }
     void close() { open_->close(); }
