@@ -1,5 +1,6 @@
 // Open channels: made, looked at, joined; their subscriptions until the first publication.
-#include "ends/open_status.hpp"
+#include "ends/early_ends.hpp"
+#include "status/open_status.hpp"
 
 #include "bind/ground/status.hpp"
 #include "bind/ground/wait.hpp"

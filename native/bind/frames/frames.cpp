@@ -5,7 +5,7 @@
 #include "bind/ring/ring_status.hpp"
 #include "ends/frame_ends.hpp"
 
-#include "frames/frame_status.hpp"
+#include "status/frame_status.hpp"
 
 #include <nanobind/stl/shared_ptr.h>
 

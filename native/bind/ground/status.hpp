@@ -3,9 +3,9 @@
 
 #include "bind/ground/bind.hpp"
 
-#include "ground/channel_status.hpp"
 #include "ground/frame_header.hpp"
 #include "ground/open_channel.hpp"
+#include "status/channel_status.hpp"
 
 namespace penstock::bind {
 

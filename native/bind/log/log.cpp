@@ -8,8 +8,8 @@
 
 #include "ground/open_channel.hpp"
 #include "log/log_look.hpp"
-#include "log/log_status.hpp"
 #include "log/term_log.hpp"
+#include "status/log_status.hpp"
 
 #include <nanobind/stl/shared_ptr.h>
 

@@ -2,7 +2,7 @@
 #include "bind/ground/status.hpp"
 #include "bind/pipe/socket_ends.hpp"
 
-#include "pipe/pipe_status.hpp"
+#include "status/pipe_status.hpp"
 
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>

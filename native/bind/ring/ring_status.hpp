@@ -3,7 +3,7 @@
 
 #include "bind/ground/status.hpp"
 
-#include "ring/ring_status.hpp"
+#include "status/ring_status.hpp"
 
 namespace penstock::bind {
 

@@ -3,11 +3,11 @@
 
 #include "front/files.hpp"
 
-#include "ends/open_status.hpp"
-#include "frames/frame_status.hpp"
-#include "log/log_status.hpp"
-#include "pipe/pipe_status.hpp"
-#include "ring/ring_status.hpp"
+#include "status/frame_status.hpp"
+#include "status/log_status.hpp"
+#include "status/open_status.hpp"
+#include "status/pipe_status.hpp"
+#include "status/ring_status.hpp"
 
 #include <map>
 #include <vector>

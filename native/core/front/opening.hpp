@@ -5,6 +5,8 @@
 #include "front/kinds.hpp"
 #include "front/message_types.hpp"
 
+#include "ends/ends.hpp"
+
 #include <optional>
 
 namespace penstock {

@@ -1,8 +1,8 @@
 // What a log's file says, or that of a sync queue.
 #pragma once
 
-#include "ground/channel_status.hpp"
 #include "log/log_file.hpp"
+#include "status/channel_status.hpp"
 
 namespace penstock {
 

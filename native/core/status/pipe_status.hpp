@@ -1,8 +1,8 @@
 // What a pipe channel's file says of its peers and pipes.
 #pragma once
 
-#include "ground/channel_status.hpp"
 #include "pipe/pipe_file.hpp"
+#include "status/channel_status.hpp"
 
 namespace penstock {
 

@@ -1,8 +1,8 @@
 // What a ring's file says: of a ring channel, or of the ring of notes in a frames channel.
 #pragma once
 
-#include "ground/channel_status.hpp"
 #include "ring/ring.hpp"
+#include "status/channel_status.hpp"
 
 namespace penstock {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "frames/frame_pool.hpp"
-#include "ring/ring_status.hpp"
+#include "status/ring_status.hpp"
 
 namespace penstock {
 

@@ -7,6 +7,7 @@
 #include "ground/deaths.hpp"
 #include "ground/latency.hpp"
 #include "ground/liveness.hpp"
+#include "ground/member_name.hpp"
 
 #include <array>
 #include <optional>

@@ -1,8 +1,10 @@
 // What the file of a channel without a first publication says: who is there.
 #pragma once
 
-#include "ends/early_ends.hpp"
-#include "ground/channel_status.hpp"
+#include "log/log_file.hpp"
+#include "pipe/pipe_file.hpp"
+#include "ring/ring_layout.hpp"
+#include "status/channel_status.hpp"
 
 namespace penstock {
 
