@@ -31,7 +31,7 @@ HISTORIES := 50000
 JOINS := 100000
 
 .DEFAULT_GOAL := help
-.PHONY: blackbox screenshots help setup demo test test-pythons check fix native stress crash interop network queries graphs lives fuzz room joins bench docs stubs evidence sim wheel wheel-test wheels-everywhere ci clean
+.PHONY: blackbox robot screenshots help setup demo test test-pythons check fix native stress crash interop network queries graphs lives fuzz room joins bench docs stubs evidence sim wheel wheel-test wheels-everywhere ci clean
 
 help: ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -110,6 +110,9 @@ interop: $(STAMP) ## Conversations with real Aeron drivers, which are installed 
 
 network: $(STAMP) ## The long runs over real sockets: 40 million messages over a bad link, a million forged datagrams
 	PENSTOCK_LONG=1 $(BIN)/python -m pytest tests/network $(OPTIONS)
+
+robot: $(STAMP) ## The example's robot of C++ and Python, started in so many orders: make robot ORDERS=50
+	PENSTOCK_ORDERS=$(or $(ORDERS),50) $(BIN)/python -m pytest tests/cpp/test_deaths_and_errors.py -k any_order $(OPTIONS)
 
 blackbox: $(STAMP) ## Kill all programs of a robot and take a snapshot: make blackbox ROUNDS=100000
 	PENSTOCK_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -n auto tests/blackbox/test_killed_programs.py

@@ -15,6 +15,7 @@ from bench.report import Report
 
 QUESTIONS = (
     "log_ipc",
+    "cpp",
     "ring",
     "frames",
     "sync",

@@ -31,12 +31,12 @@ template <class T>
 concept MessageType = std::same_as<T, std::string> || Described<T>;
 
 // Writes messages to a log, ring, pipe or sync channel. Makes the channel if there is none.
-template <MessageType T = std::string> class Publication {
+template <MessageType T = std::string> class Publication : public PublicationHandle {
   public:
     using Given = std::conditional_t<Described<T>, const T &, std::string_view>;
 
     explicit Publication(std::string_view uri, const PublicationOptions &options = {})
-        : open_(open_publication(uri, options, codec_of<T>(uri, options.codec))) {}
+        : PublicationHandle(open_publication(uri, options, codec_of<T>(uri, options.codec))) {}
 
     // The stream position behind the message. Waits for room; throws `timed_out`.
     int64_t send(Given message, std::chrono::nanoseconds timeout = forever) {
@@ -70,32 +70,16 @@ template <MessageType T = std::string> class Publication {
             if (length != fields::packed_size<T>())
                 throw Error(Code::invalid, channel() + ": a message here has " + std::to_string(fields::packed_size<T>()) +
                                                " bytes, not " + std::to_string(length));
-        return Claim(open_, length, timeout.count());
+        return Claim(open_, open_->claim(length, timeout.count()), length);
     }
-
-    // Waits until at least `count` subscriptions are there. Throws `timed_out`.
-    void wait_for_readers(uint32_t count = 1, std::chrono::nanoseconds timeout = forever) {
-        open_->wait_for_readers(count, timeout.count());
-    }
-    uint32_t readers() { return open_->ready().readers(); }
-    uint64_t position() { return open_->ready().position(); } // where the next message goes
-    uint64_t lag() { return open_->ready().lag(); }           // bytes by which the slowest subscription is behind
-    int32_t session() { return open_->ready().session(); }
-    size_t max_payload() { return open_->ready().payload_max(); } // that offer and claim take
-    const std::string &channel() const { return open_->end().where(); }
-    bool closed() const { return open_->closed(); }
-    void close() { open_->close(); } // gives the slot back; claims that are open are given up
-
-  private:
-    std::shared_ptr<OpenPublication> open_;
 };
 
 // Reads messages of a log, ring, pipe or sync channel, also before its first publication. Of a pipe each message goes to one
 // subscription: asking for the next one acknowledges the last.
-template <MessageType T = std::string> class Subscription {
+template <MessageType T = std::string> class Subscription : public SubscriptionHandle {
   public:
     explicit Subscription(std::string_view uri, const SubscriptionOptions &options = {})
-        : open_(open_subscription(uri, options, codec_of<T>(uri, options.codec))) {}
+        : SubscriptionHandle(open_subscription(uri, options, codec_of<T>(uri, options.codec))) {}
 
     // The next message; none if `timeout` passed. Throws `end_of_stream` with until_end, `too_slow` where it was dropped, and
     // `undecodable` for a message of another length: the next call continues behind that.
@@ -133,21 +117,6 @@ template <MessageType T = std::string> class Subscription {
         if (found == nullptr) return std::nullopt;
         return std::optional<Borrow>(std::in_place, open_, *found);
     }
-    // Whether there is a message within `timeout`, or, with until_end, the end.
-    bool wait(std::chrono::nanoseconds timeout = forever) {
-        return open_->has_news() || open_->wait(timeout.count(), [&] { return open_->has_news(); });
-    }
-
-    Received last() { return open_->last(); } // of the message received last
-    uint64_t position() { return open_->source().position(); }
-    uint64_t lag() { return open_->source().lag(); }                    // bytes yet to read
-    uint64_t lost() { return open_->source().lost(); }                  // bytes that it was too slow for
-    int64_t lost_messages() { return open_->source().lost_messages(); } // the same in messages; -1: not known
-    uint64_t conflated() { return open_->source().conflated(); }        // messages passed over on purpose
-    bool decided() { return open_->ready().decided(); }                 // whether there was a publication, ever
-    const std::string &channel() const { return open_->end().where(); }
-    bool closed() const { return open_->closed(); }
-    void close() { open_->close(); }
 
     // ---- of a pipe ----
 
@@ -182,9 +151,6 @@ template <MessageType T = std::string> class Subscription {
     // Messages until the end of the stream; without until_end, for ever.
     Iterator begin() { return Iterator(*this); }
     std::default_sentinel_t end() { return {}; }
-
-  private:
-    std::shared_ptr<OpenSubscription> open_;
 };
 
 // The two ends of a pipe, by their names in Python.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from conformance.reasons import Different, Missing, Reason, Refused, reason, socket_reason
+from conformance.reasons import marks, reason, socket_reason
 from conformance.sockets import ALL, Meeting, Role
 from conformance.subjects import SUBJECTS, Place, Subject
 
@@ -21,26 +21,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     promise = metafunc.function.__name__.removeprefix("test_")
     if "place" in metafunc.fixturenames:
         cases = [
-            pytest.param(subject, id=subject.name.replace(":", "-"), marks=_marks(why))
+            pytest.param(subject, id=subject.name.replace(":", "-"), marks=marks(why))
             for subject in SUBJECTS
             for why in [reason(promise, subject.kind, subject.backend)]
         ]
         metafunc.parametrize("place", cases, indirect=True)
     if "meeting" in metafunc.fixturenames:
         cases = [
-            pytest.param(role, id=f"{role.backend}-{role.name}", marks=_marks(why))
+            pytest.param(role, id=f"{role.backend}-{role.name}", marks=marks(why))
             for role in ALL
             for why in [socket_reason(promise, role.name, role.backend)]
         ]
         metafunc.parametrize("meeting", cases, indirect=True)
-
-
-def _marks(why: Reason | None) -> list[pytest.MarkDecorator]:
-    if isinstance(why, Refused):
-        return [pytest.mark.xfail(reason=why.text, strict=True, raises=why.error)]
-    if isinstance(why, Missing):
-        return [pytest.mark.xfail(reason=why.text, strict=True)]
-    return [pytest.mark.skip(reason=why.text)] if isinstance(why, Different) else []
 
 
 def _until_the_end(made: M, backend: str) -> Iterator[M]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
+
 import penstock
 
 
@@ -261,3 +263,12 @@ def reason(promise: str, kind: str, backend: str) -> Reason | None:
     """Why a kind does not keep a promise on a backend, or None if it does."""
     keys = [(promise, f"fake:{kind}"), (promise, "fake")] if backend == "fake" else []
     return next((REASONS[key] for key in [*keys, (promise, kind)] if key in REASONS), None)
+
+
+def marks(why: Reason | None) -> list[pytest.MarkDecorator]:
+    """What is expected of a promise's test: a refusal exactly where there is a reason for one."""
+    if isinstance(why, Refused):
+        return [pytest.mark.xfail(reason=why.text, strict=True, raises=why.error)]
+    if isinstance(why, Missing):
+        return [pytest.mark.xfail(reason=why.text, strict=True)]
+    return [pytest.mark.skip(reason=why.text)] if isinstance(why, Different) else []

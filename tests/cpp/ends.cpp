@@ -1,6 +1,6 @@
 // One end of a channel, by its arguments: `ends WHAT URI COUNT HOW [OPTION...]`. It prints one line; an error goes to stderr, as
 // its code and its text.
-#include <penstock.hpp>
+#include "drive.hpp"
 
 #include <cstdio>
 #include <cstdlib>
@@ -32,6 +32,19 @@ struct Pose {
     float heading;
 };
 PENSTOCK_STRUCT(Pose, number, x, y, heading);
+
+// Of a frame's header, with a gap; and a point of a cloud, without.
+struct Shot {
+    float gain;
+    uint8_t kind;
+    uint16_t x;
+};
+PENSTOCK_STRUCT(Shot, gain, kind, x);
+struct Point {
+    float at[3];
+    uint32_t echo;
+};
+PENSTOCK_STRUCT(Point, at, echo);
 
 namespace {
 
@@ -69,19 +82,7 @@ void send(const std::string &uri, int count, const std::string &how) {
     for (int i = 0; i < count; ++i) {
         std::string message = std::to_string(i);
         message.resize(std::max(length, message.size()), ' ');
-        if (how == "send") publication.send(message, 60s);
-        else if (how == "offer") {
-            while (!publication.offer(message)) publication.claim(0, 60s).abort(); // waits for room
-        } else if (how == "offer_many") {
-            const std::vector<std::string> all{message};
-            while (publication.offer_many(all) != 1) {
-            }
-        } else if (how == "claim") {
-            publication.claim(1, 60s).abort();
-            auto claim = publication.claim(message.size(), 60s);
-            std::memcpy(claim.bytes().data(), message.data(), message.size());
-            claim.commit();
-        } else throw Error(Code::invalid, "no such way to write: " + how);
+        publication.send(message, 60s);
     }
     if (how == "claim" && whole("hang")) {
         auto claim = publication.claim(8, 60s);
@@ -97,7 +98,7 @@ void send(const std::string &uri, int count, const std::string &how) {
     std::printf("sent %d\n", count);
 }
 
-void recv(const std::string &uri, int count, const std::string &how) {
+void recv(const std::string &uri, int count) {
     penstock::Subscription<> subscription(uri, to_subscribe());
     if (whole("ready")) {
         std::puts("ready");
@@ -107,24 +108,10 @@ void recv(const std::string &uri, int count, const std::string &how) {
     const auto add = [&](std::string_view message) { got.emplace_back(message.substr(0, message.find(' '))); };
     std::string end = "all";
     try {
-        if (how == "iterate") {
-            for (const std::string &message : subscription) add(message);
-            throw Error(Code::end_of_stream, "");
-        }
         while (count == 0 || static_cast<int>(got.size()) < count) {
-            if (how == "recv") {
-                const auto message = subscription.recv(60s);
-                if (!message) throw Error(Code::timed_out, "no message");
-                add(*message);
-            } else if (how == "poll") {
-                if (!subscription.wait(60s)) throw Error(Code::timed_out, "no message");
-                for (const std::string &message : subscription.poll()) add(message);
-            } else if (how == "borrow") {
-                auto message = subscription.borrow(60s);
-                if (!message) throw Error(Code::timed_out, "no message");
-                const std::string copied(message->text());
-                if (message->intact()) add(copied);
-            } else throw Error(Code::invalid, "no such way to read: " + how);
+            const auto message = subscription.recv(60s);
+            if (!message) throw Error(Code::timed_out, "no message");
+            add(*message);
         }
     } catch (const Error &error) {
         if (error.code != Code::end_of_stream) throw;
@@ -181,13 +168,9 @@ void send_shapes(const std::string &uri, int count) {
         frame.describe(i + 100, 0, 0, "{\"n\":1}");
         frame.commit();
     }
-    try {
-        camera.claim_shape({9, 3});
-        std::puts("a frame above the largest was taken");
-    } catch (const Error &error) {
-        std::printf("%s\n", error.what());
-    }
+    std::printf("sent %d\n", count);
 }
+void send_too_large(const std::string &uri) { penstock::FramePublication<uint16_t>(uri).claim_shape({9, 3}, 0s); }
 void recv_shapes(const std::string &uri, int count) {
     penstock::FrameSubscription<uint16_t> camera(uri, {.waits = true, .connect_timeout = 60s});
     for (int i = 0; i < count; ++i) {
@@ -196,6 +179,61 @@ void recv_shapes(const std::string &uri, int count) {
         uint32_t sum = 0;
         for (const uint16_t pixel : frame->pixels()) sum += pixel;
         std::printf("%u,%u,%u ", frame->shape()[0], frame->shape()[1], sum);
+    }
+    std::puts("");
+}
+// Frames of one of two types, with a header.
+using Shots = penstock::OneOf<uint8_t, float>;
+void send_shots(const std::string &uri, int count) {
+    penstock::FramePublicationOptions given{.shape = {2, 3}, .varies = true, .buffers = 3, .waits = true};
+    penstock::FramePublication<Shots, Shot> camera(uri, given);
+    camera.wait_for_readers(1, 60s);
+    const auto finish = [](auto claim, int number) {
+        for (auto &pixel : claim.pixels()) pixel = static_cast<std::remove_reference_t<decltype(pixel)>>(number);
+        claim.header() = {static_cast<float>(number) / 2, static_cast<uint8_t>(number), 7};
+        claim.describe(number + 100, 0, 0, "{\"n\":" + std::to_string(number) + "}");
+        claim.commit();
+    };
+    for (int i = 0; i < count; ++i)
+        if (i % 2 == 0) finish(camera.claim<uint8_t>(60s), i);
+        else finish(camera.claim_shape<float>({1, 3}, 60s), i);
+    std::printf("sent %d\n", count);
+}
+void recv_shots(const std::string &uri, int count) {
+    penstock::FrameSubscription<Shots, Shot> camera(uri, {.waits = true, .connect_timeout = 60s});
+    for (int i = 0; i < count; ++i) {
+        const auto frame = camera.recv(60s);
+        if (!frame) throw Error(Code::timed_out, "no frame");
+        const Shot shot = frame->header();
+        const bool real = frame->holds<float>();
+        const double first = real ? frame->pixels<float>()[0] : frame->pixels()[0];
+        std::printf("%d %ux%u %.0f %.1f %d %d %s;", real ? 1 : 0, frame->shape()[0], frame->shape()[1], first, shot.gain,
+                    shot.kind, shot.x, std::string(frame->fields()).c_str());
+    }
+    std::puts("");
+}
+// Clouds of points: number i has i of them.
+void send_points(const std::string &uri, int count) {
+    penstock::FramePublication<Point> lidar(uri, {.shape = {8}, .varies = true});
+    lidar.wait_for_readers(1, 60s);
+    for (int i = 0; i < count; ++i) {
+        auto cloud = lidar.claim_shape({static_cast<uint32_t>(i)}, 60s);
+        uint32_t echo = 0;
+        const auto at = static_cast<float>(i);
+        for (Point &point : cloud.pixels()) point = {{at, at, at}, echo++};
+        cloud.commit();
+    }
+    std::printf("sent %d\n", count);
+}
+void recv_points(const std::string &uri, int count) {
+    penstock::FrameSubscription<Point> lidar(uri, {.waits = true, .connect_timeout = 60s});
+    for (int i = 0; i < count; ++i) {
+        const auto cloud = lidar.recv(60s);
+        if (!cloud) throw Error(Code::timed_out, "no frame");
+        uint32_t sum = 0;
+        for (const Point &point : cloud->pixels()) sum += point.at[2] == 3 ? point.echo : 1000;
+        if (i == 0) std::printf("%u", cloud->shape()[0]);
+        else std::printf(" %u:%u", cloud->shape()[0], sum);
     }
     std::puts("");
 }
@@ -215,6 +253,7 @@ void recv_frames(const std::string &uri, int count) {
 } // namespace
 
 int main(int argc, char **argv) {
+    if (argc == 2 && argv[1] == std::string_view("drive")) return drive::run();
     if (argc < 5) return 2;
     const std::string what = argv[1], uri = argv[2], how = argv[4];
     const int count = std::atoi(argv[3]);
@@ -224,7 +263,7 @@ int main(int argc, char **argv) {
     }
     try {
         if (what == "send") send(uri, count, how);
-        else if (what == "recv") recv(uri, count, how);
+        else if (what == "recv") recv(uri, count);
         else if (what == "send_reading") send_reading(uri, count);
         else if (what == "recv_reading") recv_reading(uri);
         else if (what == "recv_pose") penstock::Subscription<Pose>(uri, to_subscribe()).recv(60s);
@@ -234,6 +273,11 @@ int main(int argc, char **argv) {
         else if (what == "recv_frames") recv_frames(uri, count);
         else if (what == "send_shapes") send_shapes(uri, count);
         else if (what == "recv_shapes") recv_shapes(uri, count);
+        else if (what == "send_shots") send_shots(uri, count);
+        else if (what == "recv_shots") recv_shots(uri, count);
+        else if (what == "send_points") send_points(uri, count);
+        else if (what == "recv_points") recv_points(uri, count);
+        else if (what == "send_too_large") send_too_large(uri);
         else if (what == "remove") penstock::remove(uri);
         else return 2;
     } catch (const Error &error) {

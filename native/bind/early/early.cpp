@@ -1,5 +1,6 @@
 // Open channels: made, looked at, joined; their subscriptions until the first publication.
 #include "ends/early_ends.hpp"
+#include "status/open_status.hpp"
 
 #include "bind/ground/status.hpp"
 #include "bind/ground/wait.hpp"
@@ -30,52 +31,13 @@ std::unique_ptr<EarlyMember> early_peer(int fd, const std::string &path, const O
     return std::make_unique<EarlyPipe>(fd, path, part.map, part.part, std::move(options));
 }
 
-// A member, from the words of its slot. It is for display only: a member that joins or leaves at this moment may be shown with
-// another owner's words.
-void describe_member(nb::list &members, Kind kind, uint32_t index, const uint8_t *at) {
-    uint32_t pid;
-    uint64_t joined_ns;
-    const char *role = "subscription";
-    nb::object name = nb::none();
-    if (kind == Kind::ring) {
-        const auto &s = *reinterpret_cast<const RingSlot *>(at);
-        // SYNC -: for people; nothing is decided by it
-        if (s.identity.state.acquire() != 1) return;
-        pid = s.identity.pid.relaxed();
-        joined_ns = s.identity.joined_ns.relaxed();
-    } else if (kind == Kind::pipe) {
-        const auto &s = *reinterpret_cast<const PeerSlot *>(at);
-        // SYNC -: for people; nothing is decided by it
-        if (s.identity.state.acquire() != 1) return;
-        pid = s.identity.pid.relaxed();
-        joined_ns = s.identity.joined_ns.relaxed();
-        role = role_name(static_cast<PeerRole>(s.identity.role.relaxed()));
-        name = nb::cast(read_name(s.identity));
-    } else {
-        const auto &s = *reinterpret_cast<const Slot *>(at);
-        // SYNC -: for people; nothing is decided by it
-        if (s.identity.state.acquire() == 0 || s.identity.role.acquire() == 0) return;
-        pid = s.identity.pid.relaxed();
-        joined_ns = s.identity.joined_ns.relaxed();
-        if (kind == Kind::sync) name = nb::cast(read_name(s.identity));
-    }
-    add_member(members, index, role, false, pid, 0, joined_ns, kind == Kind::pipe ? nb::none() : nb::object(nb::int_(0)), 0, 0, 0,
-               0, kind == Kind::log || kind == Kind::sync ? nb::none() : nb::object(nb::int_(0)), nb::none());
-    if (!name.is_none()) nb::cast<nb::dict>(members[nb::len(members) - 1])["name"] = name;
-}
-
 nb::dict inspect_open(int fd, const std::string &path, const std::string &kind) {
-    const OpenChannel part(fd, path, kind_of(kind), false);
-    const auto *header = reinterpret_cast<const Header *>(part.map->bytes());
+    const OpenChannel file(fd, path, kind_of(kind), false);
+    const ChannelStatus status = read_open_status(fd, file);
     nb::dict about;
-    about["created_ns"] = header->created_ns;
-    about["slots"] = part.part.slots;
-    nb::list members;
-    for (uint32_t i = 0; i < part.part.slots; ++i) {
-        const uint64_t at = slots_offset + i * part.part.kind.slot_size;
-        if (holds_member(fd, at)) describe_member(members, part.part.kind.number, i, part.map->bytes() + at);
-    }
-    about["members"] = members;
+    about["created_ns"] = status.created_ns;
+    about["slots"] = file.part.slots;
+    about["members"] = members_list(status.members);
     return about;
 }
 

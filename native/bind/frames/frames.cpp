@@ -5,7 +5,7 @@
 #include "bind/ring/ring_status.hpp"
 #include "ends/frame_ends.hpp"
 
-#include "frames/frame_pool.hpp"
+#include "status/frame_status.hpp"
 
 #include <nanobind/stl/shared_ptr.h>
 
@@ -92,21 +92,13 @@ Lease *take_within(Subscription &subscription, PyObject *timeout) {
 nb::dict inspect_frames(int fd, const std::string &path) {
     const Mapping map(fd, size_of_file(fd), false);
     const OpenedFrames opened = read_frames_header(map.bytes(), map.size(), path);
-    nb::dict about = describe_ring(fd, map, opened);
+    const ChannelStatus status = read_frame_status(fd, map, opened);
+    nb::dict about = describe_ring(opened, status);
     const PoolGeometry &g = opened.pool;
     about["buffers"] = g.buffers;
     about["frame_bytes"] = g.frame_bytes;
     about["cell"] = g.cell();
-    const auto *leases = reinterpret_cast<const FrameLeases *>(map.bytes() + g.leases_offset());
-    uint32_t leased = 0;
-    for (uint32_t buffer = 0; buffer < g.buffers; ++buffer) {
-        bool taken = false;
-        for (uint32_t slot = 0; slot < opened.geometry.slot_count && !taken; ++slot)
-            // SYNC -: for people; nothing is written to the buffer
-            taken = (leases[slot].words[buffer / 64].acquire() & FramePool::bit(buffer)) != 0;
-        leased += taken ? 1 : 0;
-    }
-    about["leased"] = leased;
+    about["leased"] = status.buffers_leased;
     return about;
 }
 
@@ -129,10 +121,7 @@ void bind_frames(nb::module_ &m) {
         [](uint32_t capacity, uint32_t slots, uint32_t buffers, uint64_t frame_bytes, uint64_t start_position, uint64_t fields) {
             const PoolGeometry g{{capacity, slots, start_position, 0, 0}, buffers, frame_bytes};
             check_geometry(g, Code::invalid);
-            if (fields > g.fields_max())
-                throw Error(Code::too_large, "a frame's header and sizes take " + std::to_string(fields) + " bytes, and with " +
-                                                 std::to_string(buffers) + " buffers up to " + std::to_string(g.fields_max()) +
-                                                 " fit: make the header smaller, or give fewer buffers");
+            check_fields(g, fields);
             return g.file_size();
         },
         nb::kw_only(), nb::arg("capacity"), nb::arg("slots"), nb::arg("buffers"), nb::arg("frame_bytes"),

@@ -3,15 +3,9 @@
 
 #include "bind/ground/bind.hpp"
 
-#include "ground/channel_file.hpp"
-#include "ground/counts.hpp"
-#include "ground/deaths.hpp"
 #include "ground/frame_header.hpp"
-#include "ground/latency.hpp"
-#include "ground/liveness.hpp"
 #include "ground/open_channel.hpp"
-
-#include <array>
+#include "status/channel_status.hpp"
 
 namespace penstock::bind {
 
@@ -37,95 +31,70 @@ inline nb::object name_text(const std::string &name) {
     return text;
 }
 
-// The latencies in a channel's file, as the words that latency.py reads.
-class LatencyTable {
-  public:
-    LatencyTable(const Mapping &map, uint32_t slots) : table_(latency_of(map.bytes(), map.size(), slots, 0)), slots_(slots) {}
-    // Of the present owner of a slot, which joined at that time.
-    nb::object of(uint32_t slot, uint64_t joined_ns) const { return words(own_latencies(table_[slot], joined_ns)); }
-    // Of all subscriptions that the channel has had.
-    nb::object all() const {
-        Latencies sum;
-        for (uint32_t i = 0; i < slots_; ++i) add_latencies(sum, table_[i]);
-        return words(sum);
+// Latencies as the words that latency.py reads.
+inline nb::bytes latency_words(const Latencies &sum) { return nb::bytes(&sum, sizeof sum); }
+
+template <class Value> nb::object or_none(const std::optional<Value> &value) { return value ? nb::cast(*value) : nb::none(); }
+
+// Members and the dead as status.py has them.
+inline nb::list members_list(const std::vector<MemberStatus> &found) {
+    nb::list members;
+    for (const MemberStatus &one : found) {
+        nb::dict member;
+        member["slot"] = one.slot;
+        member["role"] = one.role;
+        member["dropped"] = one.dropped;
+        member["pid"] = one.pid;
+        member["session"] = one.session;
+        member["joined_ns"] = one.joined_ns;
+        member["position"] = or_none(one.position);
+        member["messages"] = one.messages;
+        member["bytes"] = one.bytes;
+        member["back_pressure"] = one.back_pressure;
+        member["bytes_lost"] = one.bytes_lost;
+        member["messages_lost"] = or_none(one.messages_lost);
+        member["name"] = one.name ? name_text(*one.name) : nb::none();
+        member["lag"] = or_none(one.lag);
+        member["latency"] = one.latency ? nb::object(latency_words(*one.latency)) : nb::none();
+        members.append(member);
     }
-
-  private:
-    static nb::object words(const Latencies &sum) { return nb::bytes(&sum, sizeof sum); }
-
-    const LatencySlot *table_;
-    const uint32_t slots_;
-};
-
-// One publication or subscription, as `Member` in status.py has it. `latency`: None of one that only writes.
-inline void add_member(nb::list &members, uint32_t slot, const char *role, bool dropped, uint32_t pid, int32_t session,
-                       uint64_t joined_ns, nb::object position, uint64_t messages, uint64_t bytes, uint64_t back_pressure,
-                       uint64_t bytes_lost, nb::object messages_lost, nb::object latency) {
-    nb::dict member;
-    member["slot"] = slot;
-    member["role"] = role;
-    member["dropped"] = dropped;
-    member["pid"] = pid;
-    member["session"] = session;
-    member["joined_ns"] = joined_ns;
-    member["position"] = position;
-    member["messages"] = messages;
-    member["bytes"] = bytes;
-    member["back_pressure"] = back_pressure;
-    member["bytes_lost"] = bytes_lost;
-    member["messages_lost"] = messages_lost;
-    member["latency"] = latency;
-    members.append(member);
+    return members;
+}
+inline nb::list dead_list(const std::vector<DeadMember> &found) {
+    nb::list dead;
+    for (const DeadMember &one : found) {
+        nb::dict member;
+        member["role"] = one.role;
+        member["pid"] = one.pid;
+        member["joined_ns"] = one.joined_ns;
+        dead.append(member);
+    }
+    return dead;
 }
 
-// One that died without closing, whose slot nobody has cleared yet. It is no member any more.
-inline void add_dead(nb::list &dead, const char *role, uint32_t pid, uint64_t joined_ns) {
-    nb::dict found;
-    found["role"] = role;
-    found["pid"] = pid;
-    found["joined_ns"] = joined_ns;
-    dead.append(found);
-}
-
-// What a channel has counted, as `Totals` in status.py has it. `messages_lost`: None where only the bytes are known.
-inline nb::dict totals_dict(uint64_t messages_sent, uint64_t bytes_sent, uint64_t messages_received, uint64_t bytes_received,
-                            uint64_t back_pressure, uint64_t bytes_lost, nb::object messages_lost, uint64_t repaired,
-                            uint64_t dropped, uint64_t reaped) {
+// What a channel's file says, added to the words of its header.
+inline void describe_status(nb::dict about, const ChannelStatus &status) {
+    const ChannelTotals &t = status.totals;
     nb::dict totals;
-    totals["messages_sent"] = messages_sent;
-    totals["bytes_sent"] = bytes_sent;
-    totals["messages_received"] = messages_received;
-    totals["bytes_received"] = bytes_received;
-    totals["back_pressure"] = back_pressure;
-    totals["bytes_lost"] = bytes_lost;
-    totals["messages_lost"] = messages_lost;
-    totals["repaired"] = repaired;
-    totals["dropped"] = dropped;
-    totals["reaped"] = reaped;
-    return totals;
+    totals["messages_sent"] = t.messages_sent;
+    totals["bytes_sent"] = t.bytes_sent;
+    totals["messages_received"] = t.messages_received;
+    totals["bytes_received"] = t.bytes_received;
+    totals["back_pressure"] = t.back_pressure;
+    totals["bytes_lost"] = t.bytes_lost;
+    totals["messages_lost"] = or_none(t.messages_lost);
+    totals["repaired"] = t.repaired;
+    totals["dropped"] = t.dropped;
+    totals["reaped"] = t.reaped;
+    totals["restarts"] = t.restarts;
+    totals["conflated"] = t.conflated;
+    about["totals"] = totals;
+    about["capacity"] = status.capacity;
+    about["position"] = status.position;
+    about["latency"] = latency_words(status.latency);
+    about["members"] = members_list(status.members);
+    about["dead"] = dead_list(status.dead);
 }
-
-// The slots of a channel's file.
-template <class Slot> class SlotTable {
-  public:
-    SlotTable(int fd, const Mapping &map, uint32_t count)
-        : slots_(reinterpret_cast<const Slot *>(map.bytes() + slots_offset)), fd_(fd), count_(count) {}
-    const Slot &operator[](uint32_t i) const { return slots_[i]; }
-    bool held(uint32_t i) const { return holds_member(fd_, slots_offset + uint64_t{i} * sizeof(Slot)); } // the kernel's word
-    // How many owners died. `deaths(slot)`: their count; `is_there(slot)`: whether it says that it has an owner.
-    template <class DeathsIn, class IsThere> uint64_t died(DeathsIn &&deaths, IsThere &&is_there) const {
-        uint64_t sum = 0;
-        for (uint32_t i = 0; i < count_; ++i)
-            sum += deaths_of(
-                deaths(slots_[i]), slots_[i].identity.joined_ns, [&] { return is_there(slots_[i]); }, [&] { return held(i); });
-        return sum;
-    }
-
-  private:
-    const Slot *slots_;
-    const int fd_;
-    const uint32_t count_;
-};
 
 inline std::string text_of(const nb::bytes &metadata) { return std::string(metadata.c_str(), metadata.size()); }
 inline const uint8_t *boot_of(const nb::bytes &boot_id) {

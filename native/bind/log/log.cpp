@@ -9,6 +9,7 @@
 #include "ground/open_channel.hpp"
 #include "log/log_look.hpp"
 #include "log/term_log.hpp"
+#include "status/log_status.hpp"
 
 #include <nanobind/stl/shared_ptr.h>
 
@@ -16,81 +17,22 @@ namespace penstock::bind {
 
 namespace {
 
-nb::dict describe(const OpenedLog &log) {
-    nb::dict about;
-    const LogGeometry &g = log.geometry;
-    describe_common(about, log, g.term_length, g.slot_count, g.start_position, g.epoch, g.max_frame);
-    about["capacity"] = g.window;
-    about["initial_term_id"] = g.initial_term_id;
-    about["stream_id"] = g.stream;
-    about["last_keys"] = g.last.keys;
-    about["last_max"] = g.last.max;
-    return about;
-}
-
 // Reads header and counters through a read-only mapping: changes nothing.
 nb::dict inspect_log(int fd, const std::string &path, bool sync) {
     const Mapping map(fd, size_of_file(fd), false);
     const OpenedLog log = read_header(map.bytes(), map.size(), path, sync ? Kind::sync : Kind::log);
-    nb::dict about = describe(log);
-    auto *control = reinterpret_cast<Control *>(map.bytes() + control_offset);
-    about["position"] = control->tail.value.acquire(); // SYNC -: for people; no frame is read at it
-    about["limit"] = control->limit.value.acquire();   // SYNC -: for people; nothing is claimed up to it
-    about["last_count"] = last_count(map, log.geometry);
-    const auto &t = control->totals;
-    const SlotTable<Slot> slots(fd, map, log.geometry.slot_count);
-    auto taken = [](const Slot &s) {
-        // SYNC -: for people; add_up looks again if a member left
-        const uint32_t state = s.identity.state.acquire(), role = s.identity.role.acquire();
-        return state != 0 && state <= 2 && role != 0 && role <= 3;
-    };
-    auto reading = [](const Slot &s) { return s.identity.role.relaxed() == static_cast<uint32_t>(Role::subscription); };
-    const auto [sent, sent_bytes, received, received_bytes, refused, lost] = add_up(
-        [&] {
-            return std::array{t.messages_sent.relaxed(),  t.bytes_sent.relaxed(),    t.messages_received.relaxed(),
-                              t.bytes_received.relaxed(), t.back_pressure.relaxed(), t.bytes_lost.relaxed()};
-        },
-        [&](auto &sum) {
-            for (uint32_t i = 0; i < log.geometry.slot_count; ++i) {
-                const Slot &s = slots[i];
-                if (!taken(s)) continue;
-                const size_t first = reading(s) ? 2 : 0;
-                sum[first] += count_of(s.counters.messages);
-                sum[first + 1] += count_of(s.counters.bytes);
-                sum[4] += count_of(s.counters.back_pressure);
-                sum[5] += count_of(s.counters.bytes_lost);
-            }
-        });
-    nb::list members, dead;
-    uint32_t slots_taken = 0; // by the dead, too
-    const LatencyTable latencies(map, log.geometry.slot_count);
-    about["latency"] = latencies.all();
-    for (uint32_t i = 0; i < log.geometry.slot_count; ++i) {
-        const Slot &s = slots[i];
-        slots_taken += taken(s);
-        if (!taken(s)) continue;
-        const bool reads = reading(s);
-        const bool alone = s.identity.role.relaxed() == static_cast<uint32_t>(Role::exclusive);
-        const char *role = reads ? "subscription" : alone ? "exclusive" : "publication";
-        if (!slots.held(i)) {
-            add_dead(dead, role, s.identity.pid.relaxed(), s.identity.joined_ns.relaxed());
-            continue;
-        }
-        add_member(members, i, role, s.identity.state.relaxed() == static_cast<uint32_t>(State::dropped),
-                   s.identity.pid.relaxed(), static_cast<int32_t>(s.identity.session.relaxed()), s.identity.joined_ns.relaxed(),
-                   // SYNC -: for people; nothing is cleaned by it
-                   reads ? nb::object(nb::int_(s.reader.position.acquire())) : nb::object(nb::none()),
-                   s.counters.messages.relaxed(), s.counters.bytes.relaxed(), s.counters.back_pressure.relaxed(),
-                   s.counters.bytes_lost.relaxed(), nb::none(),
-                   reads ? latencies.of(i, s.identity.joined_ns.relaxed()) : nb::object(nb::none()));
-        if (sync) nb::cast<nb::dict>(members[nb::len(members) - 1])["name"] = name_text(read_name(s.identity));
-    }
-    const uint64_t reaped = slots.died([](const Slot &s) -> const Deaths & { return s.counters.deaths; }, taken);
-    about["totals"] = totals_dict(sent, sent_bytes, received, received_bytes, refused, lost, nb::none(), t.repaired.relaxed(),
-                                  t.dropped.relaxed(), reaped);
-    about["members"] = members;
-    about["dead"] = dead;
-    about["slots_taken"] = slots_taken;
+    const LogGeometry &g = log.geometry;
+    const ChannelStatus status = read_log_status(fd, map, log, sync);
+    nb::dict about;
+    describe_common(about, log, g.term_length, g.slot_count, g.start_position, g.epoch, g.max_frame);
+    about["initial_term_id"] = g.initial_term_id;
+    about["stream_id"] = g.stream;
+    about["last_keys"] = g.last.keys;
+    about["last_max"] = g.last.max;
+    about["last_count"] = last_count(map, g);
+    about["limit"] = status.limit;
+    about["slots_taken"] = status.slots_taken;
+    describe_status(about, status);
     return about;
 }
 

@@ -15,7 +15,8 @@ namespace {
 
 nb::dict inspect_ring(int fd, const std::string &path) {
     const Mapping map(fd, size_of_file(fd), false);
-    return describe_ring(fd, map, read_ring_header(map.bytes(), map.size(), path));
+    const OpenedRing ring = read_ring_header(map.bytes(), map.size(), path);
+    return describe_ring(ring, read_ring_status(fd, map, ring));
 }
 
 } // namespace

@@ -143,22 +143,29 @@ UdpWriter &writer_of(Publication &publication) { return dynamic_cast<UdpWriterEn
 
 // The living subscriptions, as `Member` in status.py has them, and the dead ones; the rest is in the images.
 nb::list subscriptions_of(int fd, const EndpointFile &file, nb::list &dead) {
-    nb::list members;
+    std::vector<MemberStatus> members;
+    std::vector<DeadMember> gone;
     const LatencyTable latencies(*file.mapping(), file.options().slot_count);
     const SlotTable<EndpointSlot> slots(fd, *file.mapping(), file.options().slot_count);
     for (uint32_t i = 0; i < file.options().slot_count; ++i) {
         if (!EndpointMembers::subscribes(slots[i])) continue;
         const EndpointSlot::Identity &identity = slots[i].identity;
+        MemberStatus member{i, "subscription"};
+        member.pid = identity.pid.relaxed();
+        member.joined_ns = identity.joined_ns.relaxed();
         if (!slots.held(i)) {
-            add_dead(dead, "subscription", identity.pid.relaxed(), identity.joined_ns.relaxed());
+            gone.push_back({member.role, member.pid, member.joined_ns});
             continue;
         }
         const auto &counts = slots[i].subscriber;
-        add_member(members, i, "subscription", false, identity.pid.relaxed(), 0, identity.joined_ns.relaxed(), nb::none(),
-                   counts.messages.relaxed(), counts.bytes.relaxed(), 0, counts.bytes_lost.relaxed(), nb::none(),
-                   latencies.of(i, identity.joined_ns.relaxed()));
+        member.messages = counts.messages.relaxed();
+        member.bytes = counts.bytes.relaxed();
+        member.bytes_lost = counts.bytes_lost.relaxed();
+        member.latency = latencies.of(i, member.joined_ns);
+        members.push_back(std::move(member));
     }
-    return members;
+    dead = dead_list(gone);
+    return members_list(members);
 }
 
 // The counts of all subscriptions, those that are gone among them.
@@ -258,7 +265,7 @@ nb::dict inspect_endpoint(int fd, const std::string &path) {
     found["members"] = subscriptions_of(fd, file, dead);
     found["dead"] = dead;
     found["totals"] = totals_of(fd, file);
-    found["latency"] = LatencyTable(*file.mapping(), options.slot_count).all();
+    found["latency"] = latency_words(LatencyTable(*file.mapping(), options.slot_count).all());
     found["images"] = images_of(file);
     found["sessions_closed"] = control.ended.closed.relaxed();
     found["sessions_lost"] = control.ended.lost.relaxed();

@@ -106,6 +106,14 @@ inline void check_geometry(const PoolGeometry &g, Code code) {
                               std::to_string(frame_bytes_max));
 }
 
+// Throws `too_large` unless a frame's header and sizes, of so many bytes, fit in its note.
+inline void check_fields(const PoolGeometry &g, uint64_t bytes) {
+    if (bytes > g.fields_max())
+        throw Error(Code::too_large, "a frame's header and sizes take " + std::to_string(bytes) + " bytes, and with " +
+                                         std::to_string(g.buffers) + " buffers up to " + std::to_string(g.fields_max()) +
+                                         " fit: make the header smaller, or give fewer buffers");
+}
+
 // Fills a new file that no other process can open yet. The file must have its full, allocated, zeroed size.
 inline void format_frames(int fd, const PoolGeometry &g, const std::string &metadata, const uint8_t boot_id[16],
                           int64_t created_ns) {

@@ -23,9 +23,8 @@ inline Json bare_codec(const Json &description) {
         [](const std::string &name) { return name == "schema" || name == "mcap" || name == "columns" || name == "files"; });
 }
 
-// Where two descriptions of structs differ, for an error; empty if they are not both structs.
-inline std::string first_difference(const Json &there, const Json &here, const std::string &owner) {
-    const Json *its = there.find("dtype"), *mine = here.find("dtype");
+// Where two structs differ, for an error; empty if they are not both structs.
+inline std::string first_difference(const Json *its, const Json *mine, const std::string &owner) {
     if (its == nullptr || mine == nullptr || its->type() != Json::Type::list || mine->type() != Json::Type::list) return {};
     const auto field = [](const Json &fields, size_t at) {
         return at < fields.items().size() ? fields.items()[at].source() : std::string("missing");
@@ -43,9 +42,10 @@ inline void check_codec(const ChannelName &channel, const std::string &is_there,
     if (wanted.description.empty()) return;
     const Json here = Json::parse(wanted.description);
     if (bare_codec(there) == bare_codec(here)) return;
-    throw Error(Code::mismatch, place_of(channel) + " " + is_there + " the codec " + bare_codec(there).find("kind")->text() +
+    const std::string &kind = there.find("kind")->text();
+    throw Error(Code::mismatch, place_of(channel) + " " + is_there + " the codec " + (kind == "frame" ? there.source() : kind) +
                                     ", and this program has " + (wanted.owner.empty() ? here.source() : wanted.owner) +
-                                    first_difference(there, here, wanted.owner) +
+                                    first_difference(there.find("dtype"), here.find("dtype"), wanted.owner) +
                                     ". Use the codec that is there, or remove the channel first: penstock rm " + channel.uri());
 }
 

@@ -1,6 +1,7 @@
 // Frames in C++: large arrays, passed by reference. A frame that a reader holds is never overwritten.
 #pragma once
 
+#include "front/frame_format.hpp"
 #include "front/subscription.hpp"
 
 #include "ends/frame_ends.hpp"
@@ -40,144 +41,193 @@ class OpenFrames : public OpenSubscription {
     }
 };
 
-inline ChannelRequest frames_request(std::string_view uri, const std::vector<uint32_t> &shape, bool varies,
-                                     const std::string &dtype, size_t item, std::optional<int64_t> buffers,
-                                     std::optional<int64_t> max_members) {
-    std::optional<int64_t> bytes;
-    std::string sizes;
-    if (!shape.empty()) {
-        bytes = static_cast<int64_t>(item);
-        for (const uint32_t size : shape) {
-            if (size == 0 || __builtin_mul_overflow(*bytes, int64_t{size}, &*bytes))
-                throw Error(Code::invalid, std::string(uri) + ": a frame has sizes from 1 on, and fits in memory");
-            sizes += (sizes.empty() ? "" : ",") + std::to_string(size);
-        }
-    }
+template <class Options> ChannelRequest frames_request(std::string_view uri, const Options &given, const FrameFormat &format) {
     if (uri.substr(0, 7) != "frames:")
         throw Error(Code::unsupported, std::string(uri) + ": frames are of frames: channels; use Publication and Subscription");
-    ChannelRequest request = make_request(uri, {{"buffers", buffers}, {"max_members", max_members}, {"frame_bytes", bytes}}, {});
+    std::optional<int64_t> bytes, fields;
+    if (!given.shape.empty()) {
+        bytes = static_cast<int64_t>(format.item);
+        for (const uint32_t size : given.shape)
+            if (size == 0 || __builtin_mul_overflow(*bytes, int64_t{size}, &*bytes))
+                throw Error(Code::invalid, std::string(uri) + ": a frame has sizes from 1 on, and fits in memory");
+        fields = static_cast<int64_t>(format.fields_bytes(given.shape.size(), given.varies));
+    }
+    ChannelRequest request = make_request(
+        uri, {{"buffers", given.buffers}, {"max_members", given.max_members}, {"frame_bytes", bytes}, {"fields", fields}}, {});
     request.makes = bytes.has_value();
-    if (bytes)
-        request.codec.description = "{\"kind\":\"frame\",\"dtype\":" + json_text(dtype) + ",\"shape\":[" + sizes + "]" +
-                                    (varies ? ",\"varies\":true}" : "}");
+    if (bytes) request.codec = {format.description(given.shape, given.varies), {}};
     return request;
 }
-// Throws `mismatch` unless all frames of a channel are of that dtype. Their largest shape.
-inline std::vector<uint32_t> shape_in(const ChannelRequest &request, const std::string &codec, const std::string &dtype) {
-    const Json found = Json::parse(codec);
-    const Json *its = found.find("dtype"), *sizes = found.find("shape");
-    if (its == nullptr || sizes == nullptr) throw Error(Code::corrupt, place_of(request.channel) + ": its metadata is damaged");
-    if (found.find("dtypes") != nullptr || found.find("header") != nullptr)
-        throw Error(Code::unsupported, place_of(request.channel) +
-                                           " has frames of several dtypes, or with a header: such frames are Python's alone");
-    if (its->text() != dtype)
-        throw Error(Code::mismatch, place_of(request.channel) + " has frames of " +
-                                        (its->text().empty() ? "a struct" : its->text()) + ", and this program reads " + dtype +
-                                        ": use the type that is there, or " + start_over(request.channel));
-    std::vector<uint32_t> shape;
-    for (const Json &size : sizes->items()) shape.push_back(static_cast<uint32_t>(size.whole()));
-    return shape;
-}
 
-// A buffer being filled. Destroyed without a commit, it goes back.
-template <class T> class FrameClaim : public Claim {
+// A buffer being filled with pixels of U. Destroyed without a commit, it goes back.
+template <class U, class Header = NoHeader> class FrameClaim : public Claim {
   public:
-    FrameClaim(std::shared_ptr<OpenPublication> owner, size_t length, int64_t timeout, const std::vector<uint32_t> *shape)
-        : Claim(std::move(owner), length, timeout), count_(length / sizeof(T)) {
-        if (shape == nullptr) return;
-        about_.sizes.assign(shape->begin(), shape->end());
-        count_ = 1;
-        for (const uint32_t size : *shape) count_ *= size;
-        about_.bytes = count_ * sizeof(T);
-        owner_->ready().describe(range_, about_);
+    // `about`: what differs from the channel's shape and first type.
+    FrameClaim(std::shared_ptr<OpenPublication> owner, const ClaimedRange &range, size_t length, size_t count, FrameFields about)
+        : Claim(std::move(owner), range, length), count_(count), about_(std::move(about)),
+          described_(!about_.sizes.empty() || about_.dtype != 0 || has_header) {}
+
+    std::span<U> pixels() const { return {reinterpret_cast<U *>(bytes().data()), count_}; }
+    // The struct that goes with the frame; zeros until it is filled.
+    Header &header()
+        requires has_header_of<Header>
+    {
+        return header_;
     }
-    // Its own number, when it was exposed, and other fields as JSON. Before the commit.
+    // Its own number, when it was exposed, and other fields as JSON.
     void describe(std::optional<uint64_t> id, int64_t start_ns, int64_t end_ns, const std::string &json = {}) {
         about_.id = id;
         about_.start_ns = start_ns;
         about_.end_ns = end_ns;
         about_.fields = json;
-        owner_->ready().describe(range_, about_);
+        described_ = true;
     }
-    std::span<T> pixels() const { return {reinterpret_cast<T *>(bytes().data()), count_}; }
+    // Makes the frame visible; the position behind it. Throws `too_large` where header and JSON do not fit.
+    int64_t commit() {
+        if (described_ && open_ && owner_->usable()) {
+            FrameFields about = about_;
+            if constexpr (has_header)
+                about.fields = with_bytes<Header>(header_, [&](const void *data, size_t length) {
+                    return std::string(static_cast<const char *>(data), length) + about_.fields;
+                });
+            owner_->ready().describe(range_, std::move(about));
+        }
+        return Claim::commit();
+    }
 
   private:
+    static constexpr bool has_header = has_header_of<Header>;
     size_t count_;
     FrameFields about_;
+    bool described_;
+    Header header_{};
 };
 
-// The publication of a frames channel. T: of a pixel, as uint8_t or float.
-template <class T = uint8_t> class FramePublication {
+// The publication of a frames channel. T: of a pixel, as uint8_t, float, a struct without gaps, or OneOf several. Header: a
+// struct that goes with each frame.
+template <class T = uint8_t, class Header = NoHeader> class FramePublication : public PublicationHandle {
   public:
-    explicit FramePublication(std::string_view uri, const FramePublicationOptions &given = {}) {
-        const std::string dtype = fields::number_name<T>();
-        const ChannelRequest request =
-            frames_request(uri, given.shape, given.varies, dtype, sizeof(T), given.buffers, given.max_members);
+    using First = typename Pixels<T>::First;
+
+    explicit FramePublication(std::string_view uri, const FramePublicationOptions &given = {}) : PublicationHandle(nullptr) {
+        const FrameFormat format = FrameFormat::of<T, Header>();
+        const ChannelRequest request = frames_request(uri, given, format);
         std::string codec;
         open_ = std::make_shared<OpenPublication>(
             open_end(request, codec, [&](int fd, const std::string &place) -> std::shared_ptr<WriterEnd> {
                 return std::make_shared<FrameWriterEnd>(fd, place, nullptr, given.waits);
             }));
-        shape_ = shape_in(request, codec, dtype);
+        shape_ = format.shape_in(request.channel, codec);
         varies_ = Json::parse(codec).find("varies") != nullptr;
     }
     // A buffer that no reader holds. Waits for one; throws `timed_out`.
-    FrameClaim<T> claim(std::chrono::nanoseconds timeout = forever) {
-        return FrameClaim<T>(open_, open_->ready().payload_max(), timeout.count(), nullptr);
+    template <class U = First> FrameClaim<U, Header> claim(std::chrono::nanoseconds timeout = forever) {
+        return claim_shape<U>(shape_, timeout);
     }
     // The same for a frame of its own shape, where the channel's is the largest one.
-    FrameClaim<T> claim_shape(const std::vector<uint32_t> &shape, std::chrono::nanoseconds timeout = forever) {
+    template <class U = First>
+    FrameClaim<U, Header> claim_shape(const std::vector<uint32_t> &shape, std::chrono::nanoseconds timeout = forever) {
+        check_shape(shape);
+        return fill<U>(open_->claim(max_payload(), timeout.count()), shape);
+    }
+    // Copies a frame of the channel's shape. The stream position behind it. A header has zeros. Throws `timed_out`.
+    int64_t send(std::span<const First> pixels, std::chrono::nanoseconds timeout = forever) {
+        check_count(pixels.size());
+        return copy_in(open_->claim(max_payload(), timeout.count()), pixels);
+    }
+    // The same without waiting: none where no buffer is free.
+    std::optional<int64_t> offer(std::span<const First> pixels) {
+        check_count(pixels.size());
+        ClaimedRange range;
+        return open_->try_claim(max_payload(), range) ? std::optional(copy_in(range, pixels)) : std::nullopt;
+    }
+    const std::vector<uint32_t> &shape() const { return shape_; } // of every frame; the largest one, where it varies
+
+  private:
+    void check_shape(const std::vector<uint32_t> &shape) const {
         bool fits = shape.size() == shape_.size() && (varies_ || shape == shape_);
         for (size_t i = 0; fits && i < shape.size(); ++i) fits = shape[i] <= shape_[i];
         if (!fits)
-            throw Error(Code::invalid, channel() +
-                                           ": a frame has the channel's shape, or where the channel was made with `varies` "
-                                           "as many dimensions, none of them larger");
-        return FrameClaim<T>(open_, open_->ready().payload_max(), timeout.count(), shape == shape_ ? nullptr : &shape);
+            throw Error(Code::invalid,
+                        channel() +
+                            (varies_ ? ": frames here have at most the shape " + shape_text(shape_) +
+                                           " in as many dimensions, and this one has "
+                                     : ": frames here have the shape " + shape_text(shape_) + ", and this one has ") +
+                            shape_text(shape) + (varies_ ? "" : " (a channel made with `varies` takes smaller ones)"));
     }
-    const std::vector<uint32_t> &shape() const { return shape_; } // of every frame; the largest one, where it varies
-    uint32_t readers() { return open_->ready().readers(); }
-    void wait_for_readers(uint32_t count = 1, std::chrono::nanoseconds timeout = forever) {
-        open_->wait_for_readers(count, timeout.count());
+    void check_count(size_t count) const {
+        if (count != pixels_of(shape_))
+            throw Error(Code::invalid, channel() + ": a frame here has " + std::to_string(pixels_of(shape_)) + " pixels, not " +
+                                           std::to_string(count));
     }
-    const std::string &channel() const { return open_->end().where(); }
-    void close() { open_->close(); }
+    template <class U> FrameClaim<U, Header> fill(const ClaimedRange &range, const std::vector<uint32_t> &shape) {
+        const size_t count = static_cast<size_t>(pixels_of(shape));
+        FrameFields about;
+        about.dtype = Pixels<T>::template number<U>();
+        about.bytes = count * sizeof(U);
+        if (shape != shape_ || sizeof(U) != Pixels<T>::largest) about.sizes.assign(shape.begin(), shape.end());
+        return {open_, range, max_payload(), count, std::move(about)};
+    }
+    int64_t copy_in(const ClaimedRange &range, std::span<const First> pixels) {
+        auto claim = fill<First>(range, shape_);
+        copy_bytes(claim.bytes().data(), pixels.data(), pixels.size_bytes());
+        return claim.commit();
+    }
 
-  private:
-    std::shared_ptr<OpenPublication> open_;
     std::vector<uint32_t> shape_;
     bool varies_ = false;
 };
 
 // A frame that is read in place. Its buffer is not reused while this lives, also when its subscription has closed.
-template <class T> class FrameLease {
+template <class T, class Header = NoHeader> class FrameLease {
   public:
+    using First = typename Pixels<T>::First;
+
     FrameLease(std::shared_ptr<OpenFrames> owner, Frame frame, const std::vector<uint32_t> &shape)
         : owner_(std::move(owner)), frame_(std::move(frame)), shape_(shape), generation_(ForkGuard::generation()) {
-        if (frame_.note.dimensions == 0) return;
-        shape_.resize(frame_.note.dimensions);
-        uint64_t count = 1;
-        for (uint32_t i = 0; i < shape_.size(); ++i) {
-            shape_[i] = static_cast<uint32_t>(frame_.size(i));
-            if (__builtin_mul_overflow(count, frame_.size(i), &count)) count = UINT64_MAX / sizeof(T);
+        const FrameNote &note = frame_.note;
+        bool sound = note.dtype < Pixels<T>::count && frame_.fields().size() >= header_size<Header>();
+        if (note.dimensions != 0) {
+            shape_.resize(note.dimensions);
+            for (uint32_t i = 0; i < shape_.size(); ++i) {
+                sound = sound && frame_.size(i) <= UINT32_MAX;
+                shape_[i] = static_cast<uint32_t>(frame_.size(i));
+            }
         }
-        if (count != frame_.bytes() / sizeof(T) || frame_.bytes() % sizeof(T) != 0) {
-            give_back();
-            throw Error(Code::corrupt, owner_->end().where() + ": a frame's note contradicts itself");
-        }
+        uint64_t bytes = sound ? Pixels<T>::size(note.dtype) : 0;
+        for (const uint32_t size : shape_) sound = sound && !__builtin_mul_overflow(bytes, uint64_t{size}, &bytes);
+        if (sound && bytes == frame_.bytes()) return;
+        give_back();
+        throw Error(Code::corrupt, owner_->end().where() + ": a frame's note contradicts itself");
     }
     FrameLease(FrameLease &&other) noexcept
         : owner_(std::move(other.owner_)), frame_(std::move(other.frame_)), shape_(std::move(other.shape_)),
           generation_(other.generation_) {}
     ~FrameLease() { give_back(); }
-    std::span<const T> pixels() const { return {reinterpret_cast<const T *>(frame_.data), frame_.bytes() / sizeof(T)}; }
+
+    // Whether its pixels are of U: one of several types.
+    template <class U> bool holds() const { return frame_.note.dtype == Pixels<T>::template number<U>(); }
+    template <class U = First> std::span<const U> pixels() const { // throws `invalid` where they are of another type
+        if (!holds<U>()) throw Error(Code::invalid, owner_->end().where() + ": the pixels of this frame are of another type");
+        return {reinterpret_cast<const U *>(frame_.data), frame_.bytes() / sizeof(U)};
+    }
     const std::vector<uint32_t> &shape() const { return shape_; } // of this frame
-    uint64_t id() const { return frame_.note.id; }                // the publisher's own number
+    Header header() const                                         // the publisher's struct
+        requires has_header_of<Header>
+    {
+        Header found;
+        Room<Header> room(found);
+        copy_bytes(room(header_size<Header>()), frame_.fields().data(), header_size<Header>());
+        room.finish();
+        return found;
+    }
+    uint64_t id() const { return frame_.note.id; } // the publisher's own number
     uint64_t sequence() const { return frame_.sequence; }
+    uint64_t position() const { return frame_.message.position; }
     int64_t time_ns() const { return frame_.message.time_ns; }
     int64_t start_ns() const { return frame_.note.start_ns; } // of the exposure
     int64_t end_ns() const { return frame_.note.end_ns; }
-    std::string_view fields() const { return frame_.fields(); } // JSON
+    std::string_view fields() const { return frame_.fields().substr(header_size<Header>()); } // JSON
 
   private:
     void give_back() { // a forked child's is its parent's
@@ -190,16 +240,19 @@ template <class T> class FrameLease {
     uint32_t generation_;
 };
 
-// A subscription to frames. Unless it conflates it reads every frame.
-template <class T = uint8_t> class FrameSubscription {
+// A subscription to frames, whose T and Header are those of the publication. Unless it conflates it reads every frame.
+template <class T = uint8_t, class Header = NoHeader> class FrameSubscription : public SubscriptionHandle {
   public:
-    explicit FrameSubscription(std::string_view uri, const FrameSubscriptionOptions &given = {}) {
-        const std::string dtype = fields::number_name<T>();
-        const ChannelRequest request =
-            frames_request(uri, given.shape, given.varies, dtype, sizeof(T), given.buffers, given.max_members);
+    using Lease = FrameLease<T, Header>;
+
+    explicit FrameSubscription(std::string_view uri, const FrameSubscriptionOptions &given = {}) : SubscriptionHandle(nullptr) {
+        const FrameFormat format = FrameFormat::of<T, Header>();
+        const ChannelRequest request = frames_request(uri, given, format);
         const bool several = given.start.from == Start::From::last;
         const bool newest = given.conflate.value_or(!given.waits && !several);
-        if (given.start.from == Start::From::earliest || (newest && (given.waits || (several && given.start.position > 1))))
+        if (given.start.from == Start::From::earliest)
+            throw Error(Code::unsupported, std::string(uri) + ": buffers are reused: start with the newest, or the last frames");
+        if (newest && (given.waits || (several && given.start.position > 1)))
             throw Error(Code::invalid, std::string(uri) + ": start, conflate and waits contradict each other");
         const uint32_t waits = given.waits ? waits_always : newest ? waits_never : waits_where_opened;
         const auto make = [&](int fd, const std::string &place) -> std::shared_ptr<ReaderEnd> {
@@ -209,29 +262,27 @@ template <class T = uint8_t> class FrameSubscription {
         const Deadline deadline(given.connect_timeout.count());
         for (;;) {
             try {
-                open_ = std::make_shared<OpenFrames>(open_end(request, codec, make), given.spin.count(), given.until_end, true);
+                frames_ = std::make_shared<OpenFrames>(open_end(request, codec, make), given.spin.count(), given.until_end, true);
+                open_ = frames_;
                 break;
             } catch (const Error &error) {
                 if (error.code != Code::not_found || deadline.left(monotonic_ns()) == 0) throw;
                 platform::nap(2'000'000);
             }
         }
-        shape_ = shape_in(request, codec, dtype);
+        shape_ = format.shape_in(request.channel, codec);
     }
     // The next frame; none if `timeout` passed. Throws `end_of_stream` with until_end.
-    std::optional<FrameLease<T>> recv(std::chrono::nanoseconds timeout = forever) {
+    std::optional<Lease> recv(std::chrono::nanoseconds timeout = forever) {
         Frame frame;
-        if (!open_->receive_frame(frame, timeout.count())) return std::nullopt;
-        return std::optional<FrameLease<T>>(std::in_place, open_, std::move(frame), shape_);
+        if (!frames_->receive_frame(frame, timeout.count())) return std::nullopt;
+        return std::optional<Lease>(std::in_place, frames_, std::move(frame), shape_);
     }
-    const std::vector<uint32_t> &shape() const { return shape_; }       // of every frame; the largest one, where it varies
-    int64_t lost_messages() { return open_->source().lost_messages(); } // frames that it was too slow for
-    uint64_t conflated() { return open_->source().conflated(); }        // frames passed over on purpose
-    const std::string &channel() const { return open_->end().where(); }
-    void close() { open_->close(); } // frames that are held stay as they are
+    std::optional<Lease> try_recv() { return recv(std::chrono::nanoseconds(0)); }
+    const std::vector<uint32_t> &shape() const { return shape_; } // of every frame; the largest one, where it varies
 
   private:
-    std::shared_ptr<OpenFrames> open_;
+    std::shared_ptr<OpenFrames> frames_;
     std::vector<uint32_t> shape_;
 };
 

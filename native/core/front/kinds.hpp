@@ -3,10 +3,11 @@
 
 #include "front/files.hpp"
 
-#include "frames/frame_layout.hpp"
-#include "log/log_file.hpp"
-#include "pipe/pipe_file.hpp"
-#include "ring/ring.hpp"
+#include "status/frame_status.hpp"
+#include "status/log_status.hpp"
+#include "status/open_status.hpp"
+#include "status/pipe_status.hpp"
+#include "status/ring_status.hpp"
 
 #include <map>
 #include <vector>
@@ -33,6 +34,7 @@ struct KindActions {
     void (*format)(int, const NamedOptions &, const HeaderWords &);
     void (*decide)(const Mapping &, const OpenPart &, const NamedOptions &, const HeaderWords &);
     NamedOptions (*read)(const Mapping &, const std::string &, std::string &); // options and metadata of a channel that exists
+    ChannelStatus (*status)(int, const Mapping &, const std::string &);
 };
 
 inline int64_t option_or(const NamedOptions &options, std::string_view name, int64_t otherwise) {
@@ -111,7 +113,10 @@ template <Kind kind> KindActions log_actions() {
             [](const Mapping &map, const OpenPart &part, const NamedOptions &options, const HeaderWords &words) {
                 decide_log(map, part, geometry_of<kind>(options, words), words.metadata, words.boot.bytes, words.created_ns);
             },
-            read_log<kind>};
+            read_log<kind>,
+            [](int fd, const Mapping &map, const std::string &where) {
+                return read_log_status(fd, map, read_header(map.bytes(), map.size(), where, kind), kind == Kind::sync);
+            }};
 }
 
 inline RingGeometry ring_of(const NamedOptions &options) {
@@ -151,6 +156,9 @@ inline KindActions ring_actions() {
                         {"max_members", ring.geometry.slot_count},
                         {"start_position", static_cast<int64_t>(ring.geometry.start_position)},
                         {"start_sequence", static_cast<int64_t>(ring.geometry.start_sequence)}};
+            },
+            [](int fd, const Mapping &map, const std::string &where) {
+                return read_ring_status(fd, map, read_ring_header(map.bytes(), map.size(), where));
             }};
 }
 
@@ -190,10 +198,13 @@ inline KindActions pipe_actions() {
                         {"max_pipes", pipe.geometry.max_pipes},
                         {"max_messages", pipe.geometry.max_messages},
                         {"start_position", static_cast<int64_t>(pipe.geometry.start_position)}};
+            },
+            [](int fd, const Mapping &map, const std::string &where) {
+                return read_pipe_status(fd, map, read_pipe_header(map.bytes(), map.size(), where));
             }};
 }
 
-// A pool of frames. `frame_bytes` is no option of a program: it follows from shape and dtype.
+// A pool of frames. `frame_bytes` and `fields` are no options of a program: they follow from shape, types and header.
 inline PoolGeometry frames_of(const NamedOptions &options) {
     PoolGeometry g;
     g.buffers = option_word(options, "buffers", g.buffers);
@@ -202,13 +213,14 @@ inline PoolGeometry frames_of(const NamedOptions &options) {
     g.ring.capacity = 64 * 1024; // two notes of 4 KiB for each buffer
     while (g.ring.capacity < uint64_t{g.buffers} * 8192 && g.ring.capacity < ring_capacity_max) g.ring.capacity *= 2;
     check_geometry(g, Code::invalid);
+    check_fields(g, static_cast<uint64_t>(option_or(options, "fields", 0)));
     return g;
 }
 inline KindActions frames_actions() {
     return {"frames",
             nullptr,
             false,
-            {"buffers", "max_members", "frame_bytes"},
+            {"buffers", "max_members", "frame_bytes", "fields"},
             [](const NamedOptions &options) { return frames_of(options).file_size(); },
             nullptr,
             [](int fd, const NamedOptions &options, const HeaderWords &words) {
@@ -223,6 +235,9 @@ inline KindActions frames_actions() {
                 return {{"buffers", frames.pool.buffers},
                         {"max_members", frames.geometry.slot_count},
                         {"frame_bytes", static_cast<int64_t>(frames.pool.frame_bytes)}};
+            },
+            [](int fd, const Mapping &map, const std::string &where) {
+                return read_frame_status(fd, map, read_frames_header(map.bytes(), map.size(), where));
             }};
 }
 

@@ -192,6 +192,7 @@ template <class T = std::string> class Member {
     }
     uint32_t readers() { return open_->publication().ready().readers(); }
     uint64_t lag() { return open_->subscription().source().lag(); }
+    ChannelStatus statistics() { return read_status(open_->publication().ready()); } // of the whole queue, at this moment
     const std::string &channel() const { return open_->publication().end().where(); }
     void close() { open_->close(); } // the last member removes the queue
 

@@ -5,6 +5,8 @@
 #include "front/kinds.hpp"
 #include "front/message_types.hpp"
 
+#include "ends/ends.hpp"
+
 #include <optional>
 
 namespace penstock {
@@ -160,6 +162,17 @@ auto open_reader(const ChannelRequest &request, std::string &codec, Make &&make,
         codec = check_agreement(request, fd.number());
         return make(fd.number(), place);
     }
+}
+
+// The status of the channel that an end has open, whatever has its name now.
+inline ChannelStatus read_status(const End &end) {
+    const KindActions &kind = kind_named(parse_uri(end.where()).kind);
+    const int fd = end.locks().descriptor();
+    if (kind.layout != nullptr && is_open(fd, end.where(), *kind.layout)) {
+        const OpenChannel file(fd, end.where(), *kind.layout, false);
+        return read_open_status(fd, file);
+    }
+    return kind.status(fd, Mapping(fd, size_of_file(fd), false), end.where());
 }
 
 } // namespace penstock

@@ -79,8 +79,9 @@ template <class Open> auto until_open(Open &&open) {
         if (auto made = open()) return made;
 }
 
-inline ChannelRequest make_request(std::string_view uri,
-                                   std::initializer_list<std::pair<const char *, std::optional<int64_t>>> given, Codec codec) {
+using GivenOptions = std::initializer_list<std::pair<const char *, std::optional<int64_t>>>;
+
+inline ChannelRequest make_request(std::string_view uri, GivenOptions given, Codec codec) {
     ChannelRequest request{parse_uri(uri), nullptr, {}, std::move(codec)};
     request.kind = &kind_named(request.channel.kind);
     for (const auto &[name, value] : given) {
@@ -91,6 +92,17 @@ inline ChannelRequest make_request(std::string_view uri,
         request.options.emplace(name, *value);
     }
     return request;
+}
+// Of a log, ring, pipe or sync channel, from the options of a publication or a subscription.
+template <class Options> ChannelRequest stream_request(std::string_view uri, const Options &given, Codec codec) {
+    return make_request(uri,
+                        {{"capacity", given.capacity},
+                         {"max_members", given.max_members},
+                         {"term_length", given.term_length},
+                         {"stream_id", given.stream_id},
+                         {"max_messages", given.max_messages},
+                         {"max_pipes", given.max_pipes}},
+                        std::move(codec));
 }
 
 // What a publication asks for. Options of a new channel that were not given get defaults; `mismatch` if the channel has others.
@@ -128,13 +140,14 @@ class OpenPublication : public OpenEnd<WriterEnd> {
     }
     ClaimedRange claim(size_t length, int64_t timeout) {
         ClaimedRange range;
-        const auto attempt = [&] {
-            WriterEnd &writer = ready();
-            if (length > writer.payload_max()) throw_too_large(length, writer.payload_max());
-            return writer.claim(length, range);
-        };
+        const auto attempt = [&] { return try_claim(length, range); };
         if (!attempt() && !wait_for_room(timeout, attempt)) throw_timed_out("no room for the claim");
         return range;
+    }
+    bool try_claim(size_t length, ClaimedRange &range) { // without waiting
+        WriterEnd &writer = ready();
+        if (length > writer.payload_max()) throw_too_large(length, writer.payload_max());
+        return writer.claim(length, range);
     }
     void wait_for_readers(uint32_t count, int64_t timeout) {
         if (!wait_as<PlainHost>(timeout, MembersTarget<EndTarget, OpenPublication>(*this),
@@ -159,11 +172,33 @@ class OpenPublication : public OpenEnd<WriterEnd> {
     SpinHabit room_spin_habit_;
 };
 
+// What every handle that writes says of its channel.
+class PublicationHandle {
+  public:
+    // Waits until at least `count` subscriptions are there. Throws `timed_out`.
+    void wait_for_readers(uint32_t count = 1, std::chrono::nanoseconds timeout = forever) {
+        open_->wait_for_readers(count, timeout.count());
+    }
+    uint32_t readers() { return open_->ready().readers(); }
+    uint64_t position() { return open_->ready().position(); } // where the next message goes
+    uint64_t lag() { return open_->ready().lag(); }           // bytes by which the slowest subscription is behind
+    int32_t session() { return open_->ready().session(); }
+    size_t max_payload() { return open_->ready().payload_max(); }      // that offer and claim take
+    ChannelStatus statistics() { return read_status(open_->ready()); } // of the whole channel, at this moment
+    const std::string &channel() const { return open_->end().where(); }
+    bool closed() const { return open_->closed(); }
+    void close() { open_->close(); } // gives the slot back; claims that are open are given up
+
+  protected:
+    explicit PublicationHandle(std::shared_ptr<OpenPublication> open) : open_(std::move(open)) {}
+    std::shared_ptr<OpenPublication> open_;
+};
+
 // Room for one message, to be written in place. Destroyed without a commit, it is given up, and readers skip it.
 class Claim {
   public:
-    Claim(std::shared_ptr<OpenPublication> owner, size_t length, int64_t timeout)
-        : owner_(std::move(owner)), range_(owner_->claim(length, timeout)), length_(length) {}
+    Claim(std::shared_ptr<OpenPublication> owner, const ClaimedRange &range, size_t length)
+        : owner_(std::move(owner)), range_(range), length_(length) {}
     Claim(Claim &&other) noexcept
         : owner_(std::move(other.owner_)), range_(other.range_), length_(other.length_),
           open_(std::exchange(other.open_, false)) {}
@@ -192,14 +227,7 @@ class Claim {
 };
 
 inline std::shared_ptr<OpenPublication> open_publication(std::string_view uri, const PublicationOptions &given, Codec codec) {
-    const ChannelRequest request = make_request(uri,
-                                                {{"capacity", given.capacity},
-                                                 {"max_members", given.max_members},
-                                                 {"term_length", given.term_length},
-                                                 {"stream_id", given.stream_id},
-                                                 {"max_messages", given.max_messages},
-                                                 {"max_pipes", given.max_pipes}},
-                                                std::move(codec));
+    const ChannelRequest request = stream_request(uri, given, std::move(codec));
     const std::string_view kind = request.channel.kind;
     static constexpr std::string_view full[] = {"wait", "drop_newest", "drop_oldest"};
     const auto when_full = std::find(std::begin(full), std::end(full), given.when_full);

@@ -182,6 +182,30 @@ class OpenSubscription : public OpenEnd<ReaderEnd> {
     uint32_t empties_ = 0;
 };
 
+// What every handle that reads says of its channel.
+class SubscriptionHandle {
+  public:
+    // Whether there is a message within `timeout`, or, with until_end, the end.
+    bool wait(std::chrono::nanoseconds timeout = forever) {
+        return open_->has_news() || open_->wait(timeout.count(), [&] { return open_->has_news(); });
+    }
+    Received last() { return open_->last(); } // of the message received last
+    uint64_t position() { return open_->source().position(); }
+    uint64_t lag() { return open_->source().lag(); }                    // bytes yet to read
+    uint64_t lost() { return open_->source().lost(); }                  // bytes that it was too slow for
+    int64_t lost_messages() { return open_->source().lost_messages(); } // the same in messages; -1: not known
+    uint64_t conflated() { return open_->source().conflated(); }        // messages passed over on purpose
+    bool decided() { return open_->ready().decided(); }                 // whether there was a publication, ever
+    ChannelStatus statistics() { return read_status(open_->ready()); }  // of the whole channel, at this moment
+    const std::string &channel() const { return open_->end().where(); }
+    bool closed() const { return open_->closed(); }
+    void close() { open_->close(); }
+
+  protected:
+    explicit SubscriptionHandle(std::shared_ptr<OpenSubscription> open) : open_(std::move(open)) {}
+    std::shared_ptr<OpenSubscription> open_;
+};
+
 // A message read in place. Its bytes stay as they are while this lives; those of a ring may be overwritten, which intact() says.
 class Borrow {
   public:
@@ -258,14 +282,7 @@ inline void check_subscription(std::string_view uri, std::string_view kind, cons
 }
 
 inline std::shared_ptr<OpenSubscription> open_subscription(std::string_view uri, const SubscriptionOptions &given, Codec codec) {
-    const ChannelRequest request = make_request(uri,
-                                                {{"capacity", given.capacity},
-                                                 {"max_members", given.max_members},
-                                                 {"term_length", given.term_length},
-                                                 {"stream_id", given.stream_id},
-                                                 {"max_messages", given.max_messages},
-                                                 {"max_pipes", given.max_pipes}},
-                                                std::move(codec));
+    const ChannelRequest request = stream_request(uri, given, std::move(codec));
     const std::string_view kind = request.channel.kind;
     check_subscription(uri, kind, given);
     const double drop_after = static_cast<double>(given.drop_after.count()) / 1e9;

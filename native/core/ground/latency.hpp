@@ -139,9 +139,31 @@ class LatencyMeter {
 
 // ---- for people, beside the owner ----
 
+// Not every message is measured: `measured` were, and count for all of them.
 struct Latencies {
     uint64_t sum_ns = 0, max_ns = 0, measured = 0;
     uint64_t buckets[latency_buckets] = {};
+
+    uint64_t messages() const {
+        uint64_t all = 0;
+        for (const uint64_t count : buckets) all += count;
+        return all;
+    }
+    // The latency that this share of the messages did not exceed: 0.99 for p99; 0 if nothing was counted. Interpolated within a
+    // bucket, so at most a quarter off.
+    double quantile_ns(double share) const {
+        const double wanted = share * static_cast<double>(messages()), longest = static_cast<double>(max_ns);
+        double below = 0;
+        for (size_t i = 0; i < latency_buckets; ++i) {
+            const auto count = static_cast<double>(buckets[i]), start = static_cast<double>(latency_floor(i));
+            if (buckets[i] != 0 && below + count >= wanted) {
+                const double end = std::min(static_cast<double>(latency_floor(i + 1)), std::max(longest, start));
+                return std::min(start + (end - start) * (wanted - below) / count, longest);
+            }
+            below += count;
+        }
+        return 0;
+    }
 };
 // The counts of one slot, over all its owners.
 inline void add_latencies(Latencies &to, const LatencySlot &slot) {

@@ -140,7 +140,7 @@ class Ring {
             start();
             members_.enter();
             begin_owner(s.identity.deaths);
-            // SYNC 12: pairs with Ring::for_each_reader, describe_ring; forbids the state being visible before the new owner's
+            // SYNC 12: pairs with Ring::for_each_reader, read_ring_status; forbids the state being visible before the new owner's
             // words
             s.identity.state.release(1);
         } catch (...) { // the state still says that there is no publication

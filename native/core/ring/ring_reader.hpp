@@ -281,7 +281,7 @@ class RingReader {
     }
 
     void show_position() {
-        // SYNC 13: pairs with Ring::for_each_reader, describe_ring; forbids the position being visible before the
+        // SYNC 13: pairs with Ring::for_each_reader, read_ring_status; forbids the position being visible before the
         // reader is done with the messages below it
         ring_->me().reader.position.release(position_);
     }

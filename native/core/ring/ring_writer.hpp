@@ -167,8 +167,8 @@ class RingWriter {
         // before the message is complete
         writer.newest.release(newest);
         writer.bytes_sent.increment(bytes);
-        // SYNC 11: pairs with Ring::write_position, describe_ring, RingLook::end; forbids the position being visible before the 0
-        // and the number that stand there
+        // SYNC 11: pairs with Ring::write_position, read_ring_status, RingLook::end; forbids the position being visible before
+        // the 0 and the number that stand there
         writer.write.release(end);
         position_ = end;
         sequence_ += messages;
