@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.record.format import batches, removed, sync_marker, truncations
+from penstock.record.format import batches, last_values, removed, sync_marker, truncations
 from penstock.record.format.archive_folder import DIGITS, IDENTITY, ArchiveFolder
 from penstock.record.format.folder import COPY, DESCRIPTION, FOLLOWING, SEGMENT_TOTALS
 from penstock.record.format.remote import place_of
@@ -23,7 +23,7 @@ from penstock.util.served_files import PIECE, READ_BYTES, Entry
 
 _OF_ARCHIVE = {IDENTITY, removed.NAME}
 _OF_RECORDING = {
-    DESCRIPTION, COPY, FOLLOWING, batches.NAME, SEGMENT_TOTALS, sync_marker.NAME, truncations.NAME,
+    DESCRIPTION, COPY, FOLLOWING, batches.NAME, last_values.NAME, SEGMENT_TOTALS, sync_marker.NAME, truncations.NAME,
 }  # fmt: skip
 _FOLDER = re.compile(r"(/recordings(/[0-9]{8})?)?", re.ASCII)
 _RECORDING = re.compile(r"/recordings/[0-9]{8}", re.ASCII)
