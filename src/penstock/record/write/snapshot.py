@@ -10,7 +10,7 @@ import datetime
 import errno
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,7 +110,8 @@ class Snapshotter:
         self._check_not_recorded(there)
         past = Past(time_ns - wish.before_ns, self._describe(wish, time_ns, there))
         try:
-            self._open_all(wish, there, past)
+            with self._naming_full_disk():
+                self._open_all(wish, there, past)
             self._check_room()
             if not self._made and not wish.after_ns:
                 return Snapshot(time_ns, (), tuple(self._left_out))
@@ -170,7 +171,7 @@ class Snapshotter:
             try:
                 writer = self._open(channel, wish, past)
             except PenstockError as error:
-                if channel in wish.channels:
+                if channel in wish.channels or getattr(error, "errno", None) == errno.ENOSPC:
                     raise
                 self._left_out.append(f"{channel} is left out: {error}")
             else:
@@ -243,16 +244,24 @@ class Snapshotter:
 
     def _stop(self, recorder: ThreadRecorder) -> list[Progress]:
         try:
-            return recorder.stop()
-        except PenstockError as error:
+            with self._naming_full_disk():
+                return recorder.stop()
+        except PenstockError:
             self._undo(row.recording for row in recorder.progress())
-            if isinstance(error, SystemFailure) and error.errno == errno.ENOSPC:
-                raise SystemFailure(
-                    errno.ENOSPC,
-                    f"no room for the snapshot: the disk of {self._files.path} is full, and nothing of it was kept. Make room, "
-                    "name fewer channels or a shorter time before",
-                ) from error
             raise
+
+    @contextlib.contextmanager
+    def _naming_full_disk(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise SystemFailure(
+                errno.ENOSPC,
+                f"no room for the snapshot: the disk of {self._files.path} is full, and nothing of it was kept. Make room, "
+                "name fewer channels or a shorter time before",
+            ) from error
 
     def _release(self) -> list[RecordingWriter]:
         for writer in self._made:
