@@ -31,9 +31,7 @@ log = logging.getLogger("penstock")
 CHECK_SECONDS = 0.2  # between checks for new channels
 WAIT_SECONDS = 0.05  # without messages, between checks for new viewers
 TURN_SECONDS = 0.01  # a turn moves messages of each topic that has some
-TOPIC_TURN = (
-    50  # messages of one topic in a turn; a viewer's unread messages are limited, for all of its topics together
-)
+TOPIC_TURN = 50  # messages of one topic in a turn: a viewer may have only so many unread ones, of all topics
 TURN = 100  # messages of all topics in a turn
 TURN_BYTES = 4 << 20  # of one topic
 BEHIND_SECONDS = 1.0  # a topic that lags for this long skips old messages
