@@ -47,9 +47,9 @@ def _others_are_looked_at() -> None:
 
 
 def _no_timeout_is_explained() -> None:
-    from penstock.channels.waiting import awaiting
+    from penstock.channels.waiting import reasons
 
-    awaiting.EXPLAINED = 1e9
+    reasons.of_noted = lambda handle, what: ""
 
 
 def _numbers_of_containers_are_taken_for_ours() -> None:

@@ -1,5 +1,6 @@
 """Snapshots: what is in them, how they describe themselves, what they say of what they lack, and that a failed one leaves nothing."""
 
+import contextlib
 import errno
 import os
 import shutil
@@ -324,6 +325,20 @@ def test_snapshot_that_fills_the_disk_is_undone(disk, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 40, total=1 << 40))
     with pytest.raises(penstock.SystemFailure, match="nothing of it was kept"):
         archive.snapshot("*", before=60)
+    assert archive.list() == []
+
+
+@pytest.mark.parametrize("channels", ["log:a", "*"])
+def test_snapshot_onto_a_full_disk_says_so(disk, channels):
+    """Not even its description can be written."""
+    with penstock.publish("log:a", codec="json") as pub:
+        pub.send(1)
+    archive = penstock.Archive(disk / "archive")
+    with contextlib.suppress(OSError), open(disk / "other", "wb", buffering=0) as other:
+        while other.write(bytes(4096)):
+            pass
+    with pytest.raises(penstock.SystemFailure, match="nothing of it was kept"):
+        archive.snapshot(channels, before=60)
     assert archive.list() == []
 
 

@@ -157,7 +157,7 @@ def test_a_viewer_gets_the_newest_frame_once():
         with viewed:
             client = Client(viewed.port)
             client.subscribe("frames:cam")
-            while not viewed._viewers.came:  # the SDK has taken the subscription, and the view has not looked
+            while not viewed._viewers.changes:  # the SDK has taken the subscription, and the view has not looked
                 time.sleep(0.001)
             thread = threading.Thread(target=lambda: [viewed.step(0.05) for _ in range(3)])
             thread.start()

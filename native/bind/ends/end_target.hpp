@@ -9,15 +9,15 @@ namespace penstock::bind {
 
 // Python's words for a wait that this thread has noted at an end. Empty if nothing is known. Throws only
 // what ends the wait too, such as KeyboardInterrupt.
-std::string explain_wait(const End &end, int64_t warned_after_ns = 0);
+std::string explain_wait(const End &end, WaitsFor what, int64_t warned_after_ns = 0);
 
 class ExplainedTarget : public EndTarget {
   public:
-    void explain() {
-        if (End *end = noted(); end != nullptr) end->reason = explain_wait(*end);
+    void explain(WaitsFor what) {
+        if (End *end = noted(); end != nullptr) end->reason = explain_wait(*end, what);
     }
     void warn(int64_t waited_ns) {
-        if (const End *end = noted(); end != nullptr) explain_wait(*end, waited_ns);
+        if (const End *end = noted(); end != nullptr) explain_wait(*end, WaitsFor::nothing, waited_ns);
     }
 };
 

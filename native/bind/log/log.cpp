@@ -3,6 +3,7 @@
 #include "bind/ends/look.hpp"
 #include "bind/ground/arguments.hpp"
 #include "bind/ground/status.hpp"
+#include "bind/handles/handle.hpp"
 #include "bind/log/last_ends.hpp"
 #include "ends/log_ends.hpp"
 
@@ -110,6 +111,24 @@ void bind_log(nb::module_ &m) {
             return std::make_shared<LogReaderEnd>(fd, std::move(path), parse_start(from, position), drop_after);
         },
         nb::arg("fd"), nb::arg("path"), nb::arg("start"), nb::arg("position"), nb::arg("drop_after"));
+    m.def(
+        "last_values",
+        [](StreamHandle &stream) {
+            nb::list kept;
+            auto *reader = dynamic_cast<ReaderEnd *>(&stream.ready());
+            auto *end = reader == nullptr ? nullptr : dynamic_cast<LogReaderEnd *>(&reader->target());
+            if (end == nullptr || end->log()->geometry().last.keys == 0) return kept;
+            uint64_t tail = 0;
+            for (const LastValue &one : LastValues(end->log()).snapshot(tail))
+                if (one.position < end->position())
+                    kept.append(nb::make_tuple(one.position, one.time_ns, one.session,
+                                               nb::bytes(one.payload.data(), one.payload.size())));
+            return kept;
+        },
+        nb::arg("stream"), nb::sig("def last_values(stream: StreamHandle) -> list[tuple[int, int, int, bytes]]"),
+        "The newest message of each key of a log from before the subscription's position, in order: position, send time, "
+        "session, "
+        "payload.");
 }
 
 } // namespace penstock::bind

@@ -234,8 +234,8 @@ class SyncMember {
         int64_t slice_ns() const { return first_slice_ns; }
         void prepare() { events_.announce(member_.writing().log()); }
         void note(uint64_t word) { note_wait(member_.publication_.end(), word); }
-        void explain() { member_.publication_.end().reason = explain_wait(member_.publication_.end()); }
-        void warn(int64_t waited_ns) { explain_wait(member_.publication_.end(), waited_ns); }
+        void explain(WaitsFor what) { member_.publication_.end().reason = explain_wait(member_.publication_.end(), what); }
+        void warn(int64_t waited_ns) { explain_wait(member_.publication_.end(), WaitsFor::nothing, waited_ns); }
         void sleep(int64_t ns) { event_sleep_many(events_.entries, 2, ns); }
 
       private:

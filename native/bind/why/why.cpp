@@ -92,12 +92,12 @@ class AwaitNote {
 
 } // namespace
 
-std::string explain_wait(const End &end, int64_t warned_after_ns) {
+std::string explain_wait(const End &end, WaitsFor what, int64_t warned_after_ns) {
     try {
         const PythonCall call;
-        const nb::object made =
-            nb::module_::import_("penstock.channels.waiting.reasons")
-                .attr("explain")(end.locks().descriptor(), nb::steal(text_of(end.locks().path())), warned_after_ns);
+        const nb::object made = nb::module_::import_("penstock.channels.waiting.reasons")
+                                    .attr("explain")(end.locks().descriptor(), nb::steal(text_of(end.locks().path())),
+                                                     static_cast<int>(what), warned_after_ns);
         return nb::cast<std::string>(made);
     } catch (const nb::python_error &error) { // an explanation is no reason to fail; Ctrl-C is
         if (!error.matches(PyExc_Exception)) throw;

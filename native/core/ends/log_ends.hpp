@@ -51,6 +51,8 @@ class LogReaderEnd : public SlotEnd<InPlaceReader, TermLog>, public RunSource {
         return drop_after < 0 ? refuses_to_wait : static_cast<uint64_t>(seconds_to_ns(drop_after));
     }
 
+    const std::shared_ptr<TermLog> &log() const { return file_; }
+
     void interrupt() override { disturb_log(*file_); }
     Atomic<uint32_t> &event() override { return file_->control().data.value; }
     std::shared_ptr<Waitable> watched(bool until_end) override { return std::make_shared<LogWatched>(file_, until_end); }

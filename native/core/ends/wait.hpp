@@ -29,7 +29,6 @@ class Deadline {
 
 inline constexpr int64_t room_spin_ns = 50'000;      // about the time to sleep and be woken
 inline constexpr int64_t alone_ns = 4000;            // a longer spin lets others have the interpreter and the core in between
-inline constexpr int64_t explained_ns = 100'000'000; // a wait that gave up sooner is not explained: that takes milliseconds
 inline constexpr int64_t first_slice_ns = 1'000'000; // where the dead may have to be looked for
 
 // The kernel's number of this thread, asked for once per thread and fork.
@@ -72,7 +71,7 @@ class Target {
     static constexpr WaitsFor what = WaitsFor::nothing;
     void note(uint64_t) {}
     // The reason of a wait that is still noted: for the error that ends it, and for the log after `waited_ns`.
-    void explain() {}
+    void explain(WaitsFor) {}
     void warn(int64_t waited_ns) { static_cast<void>(waited_ns); }
     // Whether the clock ends the wait. If not, a test does.
     bool timed() const { return true; }
@@ -124,7 +123,10 @@ template <class Host, class On> class Waiter {
         }
         const int64_t now = monotonic_ns();
         if (target_.over() || (target_.timed() && now >= deadline_.at())) {
-            if (noted_ && timeout_ >= explained_ns) target_.explain();
+            if constexpr (On::what != WaitsFor::nothing) {
+                if (!noted_) note(); // it has only spun
+                target_.explain(On::what);
+            }
             return false;
         }
         if (noted_ && !warned_ && now - begun_ns_ >= Host::warn_after_ns()) [[unlikely]] {

@@ -612,6 +612,11 @@ def log_writer(fd: int, path: str, exclusive: bool, clock: ManualClock | None) -
 
 def log_reader(fd: int, path: str, start: str, position: int, drop_after: float) -> ReaderEnd: ...
 
+def last_values(stream: StreamHandle) -> list[tuple[int, int, int, bytes]]:
+    """
+    The newest message of each key of a log from before the subscription's position, in order: position, send time, session, payload.
+    """
+
 def format_ring(*, fd: int, capacity: int, slots: int, start_position: int, start_sequence: int, epoch: int, metadata: bytes, boot_id: bytes, hold: OpenHold | None = None) -> None: ...
 
 def ring_file_size(slots: int, capacity: int) -> int:

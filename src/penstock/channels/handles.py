@@ -90,9 +90,9 @@ class NativePublication(_WritingHandle[Message]):
         finally:
             attempt.end()
 
-    def _no_room(self) -> str:
+    def _no_room(self, what: str = "no room") -> str:
         """The error of a send whose timeout has passed."""
-        return f"{self.channel}: no room within the timeout: {_native.why_full(self)}{_native.take_reason(self)}"
+        return f"{self.channel}: {what} within the timeout: {_native.why_full(self)}{_native.take_reason(self)}"
 
     async def claim_async(self, length: int, timeout: float | None = None) -> _native.Claim:
         """Room for one message as `claim` gives it, awaited in the running event loop: `with await pub.claim_async(10) as view`."""
@@ -103,7 +103,7 @@ class NativePublication(_WritingHandle[Message]):
             except TimedOut:
                 return None
 
-        return await awaiting.room(self, attempt, timeout, f"{self.channel}: no room for the claim within the timeout")
+        return await awaiting.room(self, attempt, timeout, lambda: self._no_room("no room for the claim"))
 
     async def wait_for_readers_async(self, count: int = 1, timeout: float | None = None) -> None:
         """Waits for subscriptions as `wait_for_readers` does, in the running event loop."""
@@ -115,9 +115,10 @@ class NativePublication(_WritingHandle[Message]):
                 return None
             return True
 
-        why = (
-            f"{self.channel}: fewer than {count} subscriptions joined within the timeout{_native.why_no_readers(self)}"
-        )
+        def why() -> str:
+            no_readers = _native.why_no_readers(self)
+            return f"{self.channel}: fewer than {count} subscriptions joined within the timeout{no_readers}"
+
         await awaiting.members(self, attempt, timeout, why)
 
     def statistics(self) -> ChannelStatus:

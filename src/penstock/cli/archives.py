@@ -208,14 +208,14 @@ def replay(
     speed: Annotated[
         float | None, typer.Option(help="1 as it was sent, 2 twice as fast; default: as fast as possible.")
     ] = None,
-    start: Annotated[str, typer.Option(help="From this position on.", metavar="<int>")] = "0",
+    start: Annotated[str, typer.Option(help="A position, or last: last values first.")] = "0",
     since: arguments.Since = None,
     until: arguments.Until = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", help="End after this many messages.")] = None,
     json: AsJson = False,
 ) -> None:
     """Prints a recording's messages, or publishes them onto a channel."""
-    options: dict[str, Any] = {"start": arguments.position(start)}
+    options: dict[str, Any] = {"start": start if start == "last" else arguments.position(start)}
     options["since"] = arguments.moment(since, "--since", TIME_MIN)
     options["until"] = arguments.moment(until, "--until", TIME_MAX)
     options["speed"], which = arguments.positive(speed, "--speed"), arguments.recording(recording)

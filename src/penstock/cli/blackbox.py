@@ -72,9 +72,10 @@ def show(done: Snapshot) -> None:
     """The recordings of a snapshot, one line each."""
     for part in done.parts:
         lost = f", {output.size(part.lost_bytes)} lost" if part.lost_bytes else ""
+        kept = f", {output.many(part.last_values, 'last value')} from before" if part.last_values else ""
         output.say(
             f"recording {part.recording} of {part.channel}: {output.many(part.messages, 'message')} from the last "
-            f"{part.held:.1f} s, {output.size(part.bytes)}{lost}"
+            f"{part.held:.1f} s, {output.size(part.bytes)}{lost}{kept}"
         )
     if not done.parts:
         output.say("memory has no message of these channels from that time: nothing is recorded")

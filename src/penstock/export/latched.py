@@ -8,22 +8,32 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import penstock
+from penstock.channels.uri.channel import parse
+from penstock.channels.uri.opener import subscription_options
 from penstock.codecs import keys
 from penstock.errors import Invalid
 
 Row = tuple[bytes, int]  # a message, and when it was sent
 
 
-def keeps_last(channel: str) -> bool:
-    """Whether a channel keeps last values now."""
-    with contextlib.suppress(penstock.PenstockError):
-        return penstock.inspect(channel).last is not None
-    return False
-
-
 def rows_of(batch: Any) -> list[Row]:
     """The messages of a batch, and when they were sent."""
     return list(zip(batch.column("payload").to_pylist(), batch.column("time").cast("int64").to_pylist(), strict=True))
+
+
+def subscribe(channel: str) -> Any:
+    """A subscription for viewers: at the last values of a channel that keeps them, else at its newest message. No writer waits for it."""
+    possible = subscription_options(channel)
+    wanted: dict[str, Any] = {"last": 1, "drop_after": 0.0}
+    newest = {name: value for name, value in wanted.items() if name in possible}
+    while True:
+        if "last" in parse(channel).kind.value_options:
+            with contextlib.suppress(penstock.Unsupported):  # it keeps none
+                return penstock.subscribe(channel, start="last", drop_after=0.0)
+        opened = penstock.subscribe(channel, **newest)
+        if opened.statistics().last is None:
+            return opened
+        opened.close()  # another channel has the name now
 
 
 class Latched:
@@ -57,10 +67,14 @@ class Latched:
         """A viewer is to get the newest message of each key, in the order in which they were sent."""
         self._owed += [(viewer, key) for key in self._newest]
 
-    def give(self, show: Callable[[bytes, int, int], None], most: int) -> int:
+    def forget(self, viewer: int) -> None:
+        """A viewer has left."""
+        self._owed = deque(one for one in self._owed if one[0] != viewer)
+
+    def give(self, show: Callable[[bytes, int, list[int]], None], most: int) -> int:
         """Shows viewers what they are to get, at most so many messages; how many. A key's newest message, also if it came meanwhile."""
         given = min(most, len(self._owed))
         for _ in range(given):
             viewer, key = self._owed.popleft()
-            show(*self._newest[key], viewer)
+            show(*self._newest[key], [viewer])
         return given

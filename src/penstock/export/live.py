@@ -10,15 +10,15 @@ import errno
 import importlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import penstock
 from penstock.channels.storage.discovery import ChannelDiscovery
-from penstock.channels.uri.opener import subscription_options, takes_messages
+from penstock.channels.uri.opener import takes_messages
 from penstock.channels.uri.wildcards import is_pattern
 from penstock.export import mcap_images as pictures
-from penstock.export.latched import Latched, keeps_last, rows_of
+from penstock.export.latched import Latched, rows_of, subscribe
 from penstock.export.shown import Shown, as_json, display_of
 from penstock.export.viewers import Viewers
 from penstock.util.extras import explain_missing
@@ -31,9 +31,7 @@ log = logging.getLogger("penstock")
 CHECK_SECONDS = 0.2  # between checks for new channels
 WAIT_SECONDS = 0.05  # without messages, between checks for new viewers
 TURN_SECONDS = 0.01  # a turn moves messages of each topic that has some
-TOPIC_TURN = (
-    50  # messages of one topic in a turn; a viewer's unread messages are limited, for all of its topics together
-)
+TOPIC_TURN = 50  # messages of one topic in a turn: a viewer may have only so many unread ones, of all topics
 TURN = 100  # messages of all topics in a turn
 TURN_BYTES = 4 << 20  # of one topic
 BEHIND_SECONDS = 1.0  # a topic that lags for this long skips old messages
@@ -70,7 +68,7 @@ class Viewed:
         self._context = self._sdk.root.Context()
         self._topics: dict[str, _Topic] = {}
         self._refused: dict[str, str] = {}  # channels that could not be opened, and why
-        self._viewers = Viewers(self._sdk.websocket, self._shown)
+        self._viewers = Viewers(self._sdk.websocket)
         self._looked = self._turned = float("-inf")
         listening(port).close()  # the SDK's own error for a taken port has no number
         self._connections, self._silent, self._served = Connections(), set[int](), True
@@ -132,7 +130,7 @@ class Viewed:
         if now - self._looked >= CHECK_SECONDS or not self._topics:
             self._bound()
             self._discover()
-        self._send_newest()
+        self._hear()
         time.sleep(min(max(self._turned + TURN_SECONDS - now, 0), TURN_SECONDS))
         shown = {topic.subscription: topic for topic in self._topics.values() if topic.advertised}
         if not shown:
@@ -143,7 +141,7 @@ class Viewed:
         except penstock.TooSlow:  # one of them missed messages, and continues
             ready = list(shown)
         self._turned = time.monotonic()
-        self._send_newest()
+        self._hear()
         topics = [topic for one, topic in shown.items() if one in ready or topic.latched.owes]
         share = max(1, min(TOPIC_TURN, TURN // max(1, sum(topic.watched for topic in topics))))
         moved = sum(topic.move(share) for topic in topics)
@@ -180,21 +178,18 @@ class Viewed:
             if not topic.advertised:
                 topic.advertise()
 
-    def _shown(self, number: int) -> int:
-        return next((topic.count for topic in list(self._topics.values()) if topic.number == number), 0)
-
-    def _send_newest(self) -> None:
-        """Gives new viewers the newest message of the topics to which they subscribed, unless a newer one was shown in the meantime."""
+    def _hear(self) -> None:
+        """Takes in the viewers that came and left. A topic is shown to those that were taken in, and to no other."""
         while self._viewers.early:
             number = self._viewers.early.popleft()
             for topic in self._topics.values():
                 if topic.number == number:
                     topic.advertise_again()
-        while self._viewers.came:
-            viewer, number, count = self._viewers.came.popleft()
+        while self._viewers.changes:
+            came, viewer, number = self._viewers.changes.popleft()
             for topic in self._topics.values():
-                if topic.number == number and (topic.latched or topic.count == count):
-                    topic.repeat(viewer)
+                if topic.number == number:
+                    (topic.welcome if came else topic.forget)(viewer)
 
     def __enter__(self) -> Viewed:
         self._viewers.watch()
@@ -216,20 +211,16 @@ class Viewed:
 class _Topic:
     """A channel, and its topic, which exists once the channel's codec is decided.
 
-    number: the topic's, for the SDK. count: messages shown. left_out: messages that arrived faster than they are shown.
+    number: the topic's, for the SDK. left_out: messages that arrived faster than they are shown.
     """
 
     def __init__(self, sdk: _Sdk, context: Any, channel: str) -> None:
         self._sdk, self._context, self.channel = sdk, context, channel
-        possible = subscription_options(channel)
-        wanted: dict[str, Any] = {"last": 1, "drop_after": 0.0}
-        chosen = {name: value for name, value in wanted.items() if name in possible}
-        if keeps_last(channel):
-            chosen = {"start": "last", "drop_after": 0.0}
         self.latched = Latched()
-        self.subscription: Any = penstock.subscribe(channel, **chosen)
+        self.subscription: Any = subscribe(channel)
         self.number: int | None = None
-        self.count = self.left_out = 0
+        self.left_out = 0
+        self._viewers: dict[int, None] = {}
         self.warned = False
         self._topic: Any = None
         self._frames = False
@@ -248,7 +239,7 @@ class _Topic:
     @property
     def watched(self) -> bool:
         """Whether a viewer has subscribed to it."""
-        return self.advertised and bool(self._topic.has_sinks())
+        return bool(self._viewers)
 
     def advertise(self) -> None:
         """Makes the topic, once the channel has a codec."""
@@ -264,6 +255,8 @@ class _Topic:
     def advertise_again(self) -> None:
         """Creates the topic again, for a viewer whose subscription the SDK refused."""
         self._topic.close()
+        for viewer in list(self._viewers):
+            self.forget(viewer)
         self._make()
 
     def _make(self) -> None:
@@ -291,16 +284,23 @@ class _Topic:
         except penstock.TooSlow:  # it is counted in `lost`
             return 0
 
-    def repeat(self, viewer: int) -> None:
-        """Shows the newest message to one viewer."""
+    def welcome(self, viewer: int) -> None:
+        """Shows a viewer the newest message, or that of each key, and from now on all others."""
+        self.forget(viewer)
         if self._frames:
             with self.subscription.latest() or contextlib.nullcontext() as frame:
                 if frame is not None and frame.sequence == self._moved and self._shows(frame):  # a newer one: to all
-                    self._topic.log(self._convert_frame(frame), log_time=max(frame.time_ns, 0), sink_id=viewer)
+                    self._log(self._convert_frame(frame), frame.time_ns, [viewer])
         elif self.latched:
             self.latched.owe(viewer)
         elif self._newest is not None:
-            self._show(*self._newest, viewer)
+            self._show(*self._newest, [viewer])
+        self._viewers[viewer] = None
+
+    def forget(self, viewer: int) -> None:
+        """A viewer has left."""
+        self._viewers.pop(viewer, None)
+        self.latched.forget(viewer)
 
     def close(self) -> None:
         """Ends the subscription and the topic."""
@@ -308,9 +308,13 @@ class _Topic:
         if self._topic is not None:
             self._topic.close()
 
-    def _show(self, body: bytes, sent: int, viewer: int | None = None) -> None:
+    def _show(self, body: bytes, sent: int, viewers: Iterable[int] | None = None) -> None:
         convert = self._shown.convert if self._shown is not None else None
-        self._topic.log(body if convert is None else convert(body), log_time=max(sent, 0), sink_id=viewer)
+        self._log(body if convert is None else convert(body), sent, viewers)
+
+    def _log(self, message: Any, sent: int, viewers: Iterable[int] | None = None) -> None:
+        for viewer in self._viewers if viewers is None else viewers:
+            self._topic.log(message, log_time=max(sent, 0), sink_id=viewer)
 
     def _move(self, share: int) -> int:
         batch = self.subscription.poll_arrow(share, TURN_BYTES)
@@ -320,7 +324,6 @@ class _Topic:
             self._show(body, sent)
         if rows:
             self._newest = rows[-1]
-            self.count += len(rows)
         if len(rows) < share and batch.nbytes < TURN_BYTES // 2:
             self._behind = None
             return len(rows)
@@ -332,7 +335,6 @@ class _Topic:
         left = self._poll_newest()
         if left:
             self._show(*self._newest)  # type: ignore[misc]  # there is one
-            self.count += 1
             self.left_out += left - 1
         return len(rows) + left
 
@@ -365,8 +367,7 @@ class _Topic:
         if newest is not None:
             with newest:
                 if self.watched and self._shows(newest):
-                    self._topic.log(self._convert_frame(newest), log_time=max(newest.time_ns, 0))
-                    self.count += 1
+                    self._log(self._convert_frame(newest), newest.time_ns)
                 self._moved = newest.sequence
         return count
 

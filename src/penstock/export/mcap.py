@@ -6,6 +6,7 @@ Needs `pip install 'penstock[mcap]'`. Knows planning, merging and the package mc
 from __future__ import annotations
 
 import contextlib
+import heapq
 import json
 import logging
 import os
@@ -24,7 +25,7 @@ from penstock.export import Exported, Outcome, Progress, mcap_images, mcap_names
 from penstock.export.mcap_codecs import CODEC
 from penstock.export.mcap_import import CHANNEL, Imported, Renamed, import_mcap
 from penstock.export.mcap_schemas import Form
-from penstock.record import TIME_MAX, TIME_MIN, Merged, Moment, Range, ReadPlanner, merged
+from penstock.record import TIME_MAX, TIME_MIN, Merged, Moment, Range, ReadPlanner, latched, merged
 from penstock.util.durable import fresh_path, own_errors, remove_left
 from penstock.util.extras import explain_missing
 from penstock.util.storage import path_of
@@ -99,13 +100,15 @@ def export_mcap(
     damaged: list[str] = []
     survey = ReadPlanner(opened, None if streams is None else opened.channels(streams), damaged.append)
     ranges = survey.plan(since=span[0], until=span[1])
+    begin = span[0] if span[0] > TIME_MIN else min((one.time_min for one in ranges if one.messages), default=TIME_MIN)
+    kept = latched(survey, begin, span[1])
     fresh = fresh_path(path)
     try:
         fresh.parent.mkdir(parents=True, exist_ok=True)
         remove_left(path)
         with open(fresh, "wb") as file:
             job = _Writing(package, file, compression, dict(schemas or {}))
-            found = job.run(ranges, span, progress or (lambda what, done, count: None), damaged.append)
+            found = job.run(ranges, kept, span, begin, progress or (lambda what, done, count: None), damaged.append)
         texts = [*damaged, *job.left_out()]
         if strict and texts:
             raise Unsupported(f"{path} would not have all of the archive: {'; '.join(texts)}. It was not made")
@@ -137,13 +140,20 @@ class _Writing:
         self._frames: dict[tuple[str, str], int] = {}
 
     def run(
-        self, ranges: list[Range], span: tuple[int, int], progress: Progress, on_skip: Callable[[str], None]
+        self,
+        ranges: list[Range],
+        kept: list[Merged],
+        span: tuple[int, int],
+        begin: int,
+        progress: Progress,
+        on_skip: Callable[[str], None],
     ) -> list[Exported]:
-        """Writes all messages of the ranges. on_skip: called with a line for each piece of damage."""
+        """Writes all messages of the ranges, and beside them `kept`: those that were sent before `begin` are logged then, for players show nothing
+        earlier. on_skip: called with a line for each piece of damage."""
         from penstock import __version__
 
         of_stream: dict[tuple[str, str], list[Range]] = {}
-        for one in ranges:
+        for one in [*ranges, *{id(message.source): message.source for message in kept}.values()]:
             of_stream.setdefault(_key(one), []).append(one)
         _check_schemas(self._schema_patterns, [group[0] for group in of_stream.values()])
         if len(of_stream) > NUMBERS:
@@ -151,12 +161,13 @@ class _Writing:
         self._writer.start(profile=_profile(list(of_stream.values())), library=f"penstock {__version__}")
         for key, group in of_stream.items():
             self._streams[key] = self._stream(group)
-        total = sum(one.messages for one in ranges)
+        total = sum(one.messages for one in ranges) + len(kept)
         readable = [one for one in ranges if self._streams[_key(one)]]
-        for done, message in enumerate(merged(readable, *span, on_skip)):
+        found_all = heapq.merge(kept, merged(readable, *span, on_skip), key=lambda one: max(one.time_ns, begin))
+        for done, message in enumerate(found_all):
             if done % REPORT == 0:
                 progress("exporting", done, total)
-            self._add(message)
+            self._add(message, begin)
         progress("exporting", total, total)
         self._writer.finish()
         found = [(channel, stream) for (channel, _), stream in self._streams.items() if stream is not None]
@@ -209,7 +220,7 @@ class _Writing:
             self._schemas[key] = self._writer.register_schema(name, encoding, data)
         return self._schemas[key]
 
-    def _add(self, message: Merged) -> None:
+    def _add(self, message: Merged, begin: int) -> None:
         stream = self._streams[_key(message.source)]
         assert stream is not None
         body, time, number = message.payload, message.time_ns, stream.number
@@ -235,7 +246,7 @@ class _Writing:
             if has_fields:
                 _count(stream, "the fields of {} frames are left out")
         sequence = 0 if stream.first_sequence is None else stream.first_sequence + stream.rows & 0xFFFFFFFF
-        self._writer.add_message(number, time, body, time, sequence)
+        self._writer.add_message(number, max(time, begin), body, time, sequence)
         stream.rows += 1
         stream.bytes += len(body)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 __all__ = ["Viewers"]
@@ -15,24 +14,27 @@ MOST = 1000  # refused subscriptions that are kept
 
 
 class Viewers:
-    """Subscriptions of viewers, until the view has answered them.
+    """What viewers subscribe to and leave, until the view has answered it.
 
-    came: a viewer, its topic, and how many messages had been shown there. early: the numbers of topics to which the SDK refused a subscription:
-    it advertises a topic before it knows it, and a viewer that was refused does not ask again. Other numbers in it are a viewer's mistake.
-    count: gives the number of messages shown on a topic.
+    changes: (whether it came, the viewer, the number of its topic), in order; a viewer that disconnects leaves its topics. early: the numbers of
+    topics to which the SDK refused a subscription: it advertises a topic before it knows it, and a viewer that was refused does not ask
+    again. Other numbers in it are a viewer's mistake.
     """
 
-    def __init__(self, websocket: Any, count: Callable[[int], int]) -> None:
-        self.came: deque[tuple[int, int, int]] = deque()
+    def __init__(self, websocket: Any) -> None:
+        self.changes: deque[tuple[bool, int, int]] = deque()
         self.early: deque[int] = deque(maxlen=MOST)
         self._logger = logging.getLogger(CLIENTS)
-        came = self.came
+        changes = self.changes
 
         class _Listener(websocket.ServerListener):  # type: ignore[misc]
             """Notes each subscription of a viewer, in the SDK's own thread."""
 
             def on_subscribe(self, client: Any, channel: Any) -> None:
-                came.append((client.id, channel.id, count(channel.id)))
+                changes.append((True, client.id, channel.id))
+
+            def on_unsubscribe(self, client: Any, channel: Any) -> None:
+                changes.append((False, client.id, channel.id))
 
         self.listener = _Listener()
 

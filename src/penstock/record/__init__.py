@@ -11,6 +11,7 @@ from penstock.record.keep.consumers import Consumer
 from penstock.record.keep.push import Pushed
 from penstock.record.keep.verify import Damage
 from penstock.record.read.archive_watch import ArchiveWatch
+from penstock.record.read.late import latched
 from penstock.record.read.merging import Merged, merged
 from penstock.record.read.pace import Pace
 from penstock.record.read.plan import Lost, ReadPlanner, assign_losses, plan, subtract
@@ -57,6 +58,7 @@ __all__ = [
     "assign_losses",
     "described",
     "intervals",
+    "latched",
     "merged",
     "nanoseconds",
     "plan",

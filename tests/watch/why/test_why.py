@@ -299,15 +299,6 @@ def test_timeout_in_an_event_loop_says_why(kind: str) -> None:
         asyncio.run(run())
 
 
-def test_timeout_of_a_poll_is_not_explained() -> None:
-    """A call that hardly waits says no more than before: to look takes longer than the wait."""
-    with penstock.publish("log:w"), penstock.subscribe("log:w") as sub:
-        with pytest.raises(penstock.TimedOut, match=r"no message within the timeout$"):
-            sub.recv(timeout=0)
-        with pytest.raises(penstock.TimedOut, match=r"no message within the timeout$"):
-            sub.recv(timeout=0.01)
-
-
 def test_long_wait_is_logged_once(program: Callable[..., subprocess.Popen[str]]) -> None:
     """With PENSTOCK_WARN_AFTER a wait that lasts longer is logged, once, with its reason."""
     text = """

@@ -5,9 +5,10 @@ Knows codecs and event loops. It must never know a pipe or a ZeroMQ socket.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from penstock import codecs
@@ -55,6 +56,11 @@ class Receiving(ABC, Generic[Raw, Made]):
     def _reason_of_wait(self) -> str:
         """The end of the text of a wait that was in vain; empty if nothing is known."""
         return ""
+
+    @contextlib.contextmanager
+    def _noted(self, *, timed: bool) -> Iterator[Callable[[], str]]:
+        """A wait in the running event loop. Yields a function for the end of the text of its error."""
+        yield self._reason_of_wait
 
     def _expect(self, timeout: float | None) -> Raw:
         raw = self._take(timeout)
@@ -108,10 +114,10 @@ class Receiving(ABC, Generic[Raw, Made]):
         limit = limit_of(timeout, self)
         self._raise_late()
         raw = self._take(0)
-        if raw is None and limit is None:
-            raw = await self._take_async()
-        elif raw is None:
-            raw = await loops.patiently(self._take_async(), limit, f"{self.channel}: no message within the timeout")
+        if raw is None:
+            with self._noted(timed=limit is not None) as reason:
+                late = lambda: f"{self.channel}: no message within the timeout{reason()}"  # noqa: E731
+                raw = await loops.patiently(self._take_async(), limit, late)
         return self._convert(raw)
 
     async def _take_async(self) -> Raw:

@@ -16,7 +16,6 @@ from penstock.channels.waiting.loops import patiently, readable
 from penstock.errors import TimedOut
 
 T = TypeVar("T")
-EXPLAINED = 0.1  # seconds: a wait that gave up sooner is not explained
 
 
 async def room(
@@ -61,13 +60,13 @@ def noted(handle: _native.Publication | _native.Subscription, *, timed: bool = F
 
 
 def explained(
-    handle: _native.Publication | _native.Subscription, why: str | Callable[[], str], limit: float | None
+    handle: _native.Publication | _native.Subscription, why: str | Callable[[], str], what: str
 ) -> Callable[[], str]:
-    """The text of the error of a wait in an event loop, which is noted at that moment, with the reason."""
+    """The text of the error of a wait in an event loop, which is noted at that moment, with the reason. what: it waits for."""
 
     def text() -> str:
         told = why if isinstance(why, str) else why()
-        return told + reasons.of_noted(handle) if limit is not None and limit >= EXPLAINED else told
+        return told + reasons.of_noted(handle, what)
 
     return text
 
@@ -101,7 +100,7 @@ async def _until(
             await readable(*armed)
 
     try:
-        return await patiently(again(), limit, explained(handles[0], why, limit))
+        return await patiently(again(), limit, explained(handles[0], why, "readers" if members else "room"))
     finally:
         note.end()
 
@@ -135,7 +134,7 @@ async def message(
                 raise TimedOut(why)
 
     try:
-        return await patiently(again(), limit if wait is None else None, explained(subscription, why, limit))
+        return await patiently(again(), limit if wait is None else None, explained(subscription, why, "messages"))
     finally:
         note.end()
         if wait is not None:

@@ -1,7 +1,7 @@
 """Why a wait ended in vain, in one sentence for its error, or for the log.
 
 Called by the compiled part while the wait is still noted in shared memory. It looks at one channel and at a few processes, which takes about a
-millisecond, so only waits of at least 0.1 s are explained.
+millisecond. So that a program may wait with short timeouts again and again, a thread's reason is given again for ten times as long as its look took.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import threading
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -26,8 +27,25 @@ FULL = ("room", "a buffer")
 _SHOWN, _LOOKED = 2, 6  # of those that a wait is for
 
 
-def explain(fd: int, place: str, warned_after_ns: int) -> str:
+_Key = tuple[str, int, str | int]  # a channel's place, a thread, and what it waits for
+_known: dict[_Key, tuple[float, str]] = {}  # reasons of a moment ago, and until when they are given again
+KNOWN_MAX = 256
+
+
+def explain(fd: int, place: str, what: str | int, warned_after_ns: int = 0) -> str:
     """The reason of this thread's wait on the channel whose file is open. With `warned_after_ns` it is logged as well."""
+    key, begun = (place, threading.get_ident(), what), time.monotonic()
+    until, text = _known.get(key, (0.0, ""))
+    if warned_after_ns or begun >= until:
+        text = _look(fd, place, warned_after_ns)
+        if len(_known) >= KNOWN_MAX:
+            _known.clear()
+        ended = time.monotonic()
+        _known[key] = ended + 10 * (ended - begun), text
+    return text
+
+
+def _look(fd: int, place: str, warned_after_ns: int) -> str:
     wait, found, channel = _own_wait(fd, place)
     text = "" if wait is None else sentence(wait, found)
     if warned_after_ns:
@@ -37,10 +55,10 @@ def explain(fd: int, place: str, warned_after_ns: int) -> str:
     return text
 
 
-def of_noted(handle: _native.Publication | _native.Subscription) -> str:
-    """The end of the text of an error: the reason of a wait on this handle that is noted. Empty if nothing is known."""
+def of_noted(handle: _native.Publication | _native.Subscription, what: str) -> str:
+    """The end of the text of an error: the reason of a wait on this handle that is noted. Empty if nothing is known. what: it waits for."""
     with contextlib.suppress(PenstockError, OSError, ValueError):
-        text: str = _native.look_at_file(handle, lambda fd, place: explain(fd, place, 0))
+        text: str = _native.look_at_file(handle, lambda fd, place: explain(fd, place, what))
         return f"; {text}" if text else ""
     return ""
 
@@ -87,6 +105,14 @@ def sentence(wait: Wait, found: list[Participant]) -> str:
             parts.append(f"process {processes[one.pid].name} {part}{_doing(processes[one.pid], waiting.get(one.pid))}")
     more = len(wait.on) - _SHOWN
     return ", ".join(parts) + (f", and {more} more" if more > 0 and parts else "")
+
+
+def process_text(pid: int) -> str:
+    """A process and what it does: "process 4711 slow.py is stopped". This process: its number alone."""
+    if pid == os.getpid():
+        return "this process itself"
+    process = look.describe((), {}, also=[pid])[pid]
+    return f"process {process.name} {words.state_text(process)}"
 
 
 def _doing(process: WaitingProcess, wait: Wait | None) -> str:

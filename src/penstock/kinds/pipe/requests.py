@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock._native import core as _native
@@ -25,6 +25,7 @@ from penstock.kinds.pipe.socket_base import Socket
 from penstock.util.strict import Strict
 
 SLICE = 0.02  # seconds between two checks for dead servers
+TINY = 1e-9  # seconds that are left at least of a wait that has a timeout
 TURN_MAX = 256  # replies taken before others in the event loop get their turn
 
 _forks = 0  # forks between the process that loaded this module and this one; cheaper to read than the process id
@@ -84,8 +85,7 @@ class PipePending(Strict):
         self._patient = limit is not None
         requester._leave_to_parent()
         if not self.done:
-            late = f"{requester.channel}: no reply within the timeout"
-            await loops.patiently(requester._answered(self), limit, late)
+            await requester._patiently(requester._answered(self), limit)
         return self._outcome()
 
     def _outcome(self) -> Any:
@@ -143,7 +143,9 @@ class PipeRequester(Socket, _Requester):
             pending = PipePending(self, body, retries)
             requests.pend(number, pending, server)
         try:
-            return pending.result(None if deadline is None else max(deadline - time.monotonic(), 0))
+            return pending.result(
+                None if deadline is None else max(deadline - time.monotonic(), min(timeout or 0, TINY))
+            )
         except BaseException:
             self._forget(pending)
             raise
@@ -172,7 +174,7 @@ class PipeRequester(Socket, _Requester):
         limit = limit_of(timeout, self)
         try:
             pending._patient = limit is not None
-            await loops.patiently(self._wait_answered(pending), limit, f"{self.channel}: no reply within the timeout")
+            await self._patiently(self._wait_answered(pending), limit)
         except BaseException:
             self._forget(pending)
             raise
@@ -185,10 +187,15 @@ class PipeRequester(Socket, _Requester):
             return
         await self._answered(pending)
 
-    async def _answered(self, pending: PipePending) -> None:
-        with awaiting.noted(self._sub) as note:
+    async def _patiently(self, awaited: Awaitable[None], limit: float | None) -> None:
+        """A wait for a reply in the running event loop."""
+        late = awaiting.explained(self._sub, f"{self.channel}: no reply within the timeout", "a reply")
+        with awaiting.noted(self._sub, timed=limit is not None) as note:
             note.begin()
-            await self._pumps.answered(pending, self.fileno, self._run_turn)
+            await loops.patiently(awaited, limit, late)
+
+    async def _answered(self, pending: PipePending) -> None:
+        await self._pumps.answered(pending, self.fileno, self._run_turn)
 
     def _run_turn(self) -> None:
         """One turn of an event loop: takes the replies that have arrived, and checks for dead servers from time to time. Never blocks."""
@@ -257,8 +264,7 @@ class PipeRequester(Socket, _Requester):
             while not pending.done:
                 left = SLICE if deadline is None else min(deadline - time.monotonic(), SLICE)
                 if not self._receive(max(left, 0)) and (left <= 0 or self._is_stepped()) and not pending.done:
-                    explained = timeout is not None and timeout >= awaiting.EXPLAINED
-                    why = reasons.of_noted(self._sub) if explained else ""
+                    why = reasons.of_noted(self._sub, "a reply") if timeout else ""
                     raise TimedOut(f"{self.channel}: no reply within the timeout{why}")
 
     def _receive(self, timeout: float) -> bool:

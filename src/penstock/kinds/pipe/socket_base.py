@@ -5,7 +5,8 @@ Each has a pipe to and from every other member that its role talks to. Knows no 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from penstock import codecs
@@ -19,7 +20,7 @@ from penstock.channels.status import ChannelStatus
 from penstock.channels.storage import memory, reopening
 from penstock.channels.storage.reopening import ReopenArgs
 from penstock.channels.uri.channel import Channel
-from penstock.channels.waiting import awaiting, loops
+from penstock.channels.waiting import awaiting, loops, reasons
 from penstock.codecs import Codec, buffers, multipart
 from penstock.errors import DecodeError, Invalid, ServerError, TimedOut, TooLarge
 from penstock.kinds.pipe import opener as pipe
@@ -281,11 +282,14 @@ class Socket(Strict):
     def _reason_of_wait(self) -> str:
         return _native.take_reason(self._sub)
 
-    async def _wait_for_event(self) -> None:
-        fd = self.fileno()
-        with awaiting.noted(self._sub) as note:
+    @contextlib.contextmanager
+    def _noted(self, *, timed: bool) -> Iterator[Callable[[], str]]:
+        with awaiting.noted(self._sub, timed=timed) as note:
             note.begin()
-            await loops.readable(fd)
+            yield lambda: reasons.of_noted(self._sub, "messages")
+
+    async def _wait_for_event(self) -> None:
+        await loops.readable(self.fileno())
 
 
 class ReceivingSocket(Socket, Receiving[Found, Made]):

@@ -173,7 +173,7 @@ class SyncMember(_Base):
     async def recv_async(self, timeout: float | None = None) -> SyncMessage:
         """The next message; waits in the running event loop. Cancelling it loses nothing."""
         limit = limit_of(timeout, self)
-        late = awaiting.explained(self._sub, f"{self.channel}: no message within the timeout", limit)
+        late = awaiting.explained(self._sub, f"{self.channel}: no message within the timeout", "messages")
         with awaiting.noted(self._sub, timed=limit is not None) as note:
             return await loops.patiently(self._recv_async(note), limit, late)
 
@@ -199,7 +199,7 @@ class SyncMember(_Base):
     async def borrow_async(self, timeout: float | None = None) -> Borrowed:
         """The same; waits in the running event loop: `with await member.borrow_async() as message:`."""
         limit = limit_of(timeout, self)
-        late = awaiting.explained(self._sub, f"{self.channel}: no message within the timeout", limit)
+        late = awaiting.explained(self._sub, f"{self.channel}: no message within the timeout", "messages")
         with awaiting.noted(self._sub, timed=limit is not None) as note:
             return await loops.patiently(self._borrow_async(note), limit, late)
 
@@ -271,8 +271,9 @@ class SyncMember(_Base):
         least = counted(count, "wait_for_readers", "count", self)
         try:
             self._pub.wait_for_readers(least + (not self._origin.own), timeout)
-        except TimedOut:
-            raise TimedOut(self._too_few(count)) from None
+        except TimedOut as error:
+            reason = "".join(str(error).partition("; ")[1:])
+            raise TimedOut(self._too_few(count) + reason) from None
 
     async def wait_for_readers_async(self, count: int = 1, timeout: float | None = None) -> None:
         """The same; waits in the running event loop."""

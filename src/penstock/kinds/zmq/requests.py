@@ -114,8 +114,7 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
         while True:
             pending, frames = self._create_request(body)
             try:
-                message = f"{self.channel}: no reply within the timeout{self._explain_wait()}"
-                await loops.patiently(self._sent_and_answered(pending, frames), limit, message)
+                await loops.patiently(self._sent_and_answered(pending, frames), limit, self._no_reply)
                 return self._reply_of(pending)
             except TimedOut:
                 if retries <= 0:
@@ -155,12 +154,14 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
     async def _await(self, pending: ZmqPending, timeout: float | None) -> None:
         limit = limit_of(timeout, self)
         if not pending.done:
-            message = f"{self.channel}: no reply within the timeout{self._explain_wait()}"
             try:
-                await loops.patiently(self._pumps.answered(pending, self.fileno, self._run_turn), limit, message)
+                await loops.patiently(self._pumps.answered(pending, self.fileno, self._run_turn), limit, self._no_reply)
             except TimedOut:
                 self._forget(pending)
                 raise
+
+    def _no_reply(self) -> str:
+        return f"{self.channel}: no reply within the timeout{self._explain_wait()}"
 
     def _run_turn(self) -> None:
         """One turn of an event loop: takes the available messages. Never blocks."""
@@ -195,7 +196,7 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
                 self._note(frames)
             elif left <= 0 and not pending.done:
                 self._forget(pending)
-                raise TimedOut(f"{self.channel}: no reply within the timeout{self._explain_wait()}")
+                raise TimedOut(self._no_reply())
 
     def _note(self, frames: list[bytes]) -> None:
         ours = len(frames) > 2 and len(frames[0]) == 12 and not frames[1] and frames[0][:4] in (ASKED, REFUSED)

@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock._native import core as _native
 from penstock.errors import Corrupt, Invalid, PenstockError, SystemFailure
-from penstock.record.format import sync_marker, truncations
+from penstock.record.format import last_values, sync_marker, truncations
 from penstock.record.format.archive_folder import IDENTITY
 from penstock.record.format.coverage import unfit
 from penstock.record.format.folder import BLOCK, DESCRIPTION, ENTRY, RecordingFolder, Segment
@@ -101,6 +101,8 @@ class _Push:
         for segment in state.segments:
             self._segment(segment, names)
         if state.segments or state.complete:
+            if (kept := self.folder.path / last_values.NAME).exists():
+                self._upload(last_values.NAME, kept.read_bytes())
             self._mark(SyncMarker(state.end, closed=state.complete, lost=state.complete and self._has_lost_session()))
             self._upload(DESCRIPTION, (self.folder.path / DESCRIPTION).read_bytes())
         self.done = dataclasses.replace(self.done, waiting=state.waiting)

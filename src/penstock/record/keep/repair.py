@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock._native import core as _native
 from penstock.errors import Busy, Corrupt, NotFound, PenstockError
-from penstock.record.format import batches, segment_totals, truncations
+from penstock.record.format import batches, last_values, segment_totals, truncations
 from penstock.record.format.archive_folder import ArchiveFolder
 from penstock.record.format.coverage import Coverage, coverage_of
 from penstock.record.format.folder import (
@@ -91,10 +91,11 @@ def repair_folder(archive: ArchiveFolder, folder: RecordingFolder) -> list[Repai
     except Corrupt:
         truncations.renew(folder.path)
         done.append(Repair(folder.path / truncations.NAME, "written again"))
-    try:
-        batches.read(folder.path)
-    except Corrupt as error:
-        done.append(_set_aside(folder, folder.path / batches.NAME, str(error)))
+    for name, read in ((batches.NAME, batches.read), (last_values.NAME, last_values.read)):
+        try:
+            read(folder.path)
+        except Corrupt as error:
+            done.append(_set_aside(folder, folder.path / name, str(error)))
     mended, end = _mend(folder, about)
     done += mended
     done += [_set_aside(folder, path, "a segment without an index") for path in folder.data_without_index()]

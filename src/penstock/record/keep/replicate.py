@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock._native import core as _native
 from penstock.errors import Corrupt, Invalid, PenstockError
-from penstock.record.format import batches, truncations
+from penstock.record.format import batches, last_values, truncations
 from penstock.record.format.archive_folder import COPY_OF, IDENTITY, ArchiveFolder, row_of, written
 from penstock.record.format.coverage import unfit
 from penstock.record.format.folder import BLOCK, ENTRY, FOLLOWING, RecordingFolder, Segment
@@ -98,6 +98,7 @@ class _Replica:
     def _copy(self) -> None:
         live, mark = self.source.is_live(), self.source.mark()  # before its segments
         cuts, segments = truncations.read(self.source.path), self.source.segments()
+        self._small(last_values.NAME)
         self._follow_cuts(cuts, segments)
         known = self.here.mark() or SyncMarker(0)
         end, sealed = self.here.describe().start_position, False

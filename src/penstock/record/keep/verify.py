@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import Busy, Corrupt, NotFound, PenstockError, SystemFailure
-from penstock.record.format import batches, segment_totals, sync_marker, truncations
+from penstock.record.format import batches, last_values, segment_totals, sync_marker, truncations
 from penstock.record.format.archive_folder import ArchiveFolder
 from penstock.record.format.catalog import PATIENCE_SECONDS, Row
 from penstock.record.format.coverage import cut_short
@@ -112,6 +112,7 @@ def _verify_folder(folder: RecordingFolder, mark: SyncMarker | Corrupt | None) -
         (truncations.NAME, lambda: truncations.read(folder.path)),
         (batches.NAME, lambda: batches.read(folder.path, expected=isinstance(mark, SyncMarker) and mark.appended)),
         (FOLLOWING, folder.following),
+        (last_values.NAME, lambda: last_values.read(folder.path)),
     ):
         try:
             read()

@@ -24,7 +24,7 @@ from penstock.record.format.folder import Description, RecordingFolder
 from penstock.record.format.layout import Layout
 from penstock.record.format.remote_archive import RemoteArchive
 from penstock.record.format.types import Connector, Recorded, RecordingInfo, Recordings
-from penstock.record.read import player
+from penstock.record.read import late, player
 from penstock.record.read import replay as replaying
 from penstock.record.read.archive_watch import ArchiveWatch
 from penstock.record.read.follow import follow
@@ -104,7 +104,7 @@ class ArchiveReader(Strict):
     def channels(self, patterns: AnyChannels = "*") -> set[str]:
         """The recorded channels that match one of the patterns. `NotFound` for a pattern that matches none."""
         there = {info.channel for info in self._lister.all() if info.channel}
-        asked = _check_patterns(patterns)
+        asked = player.check_patterns(patterns)
         for pattern in asked:
             if pattern != "*" and not any(matches(pattern, channel) for channel in there):
                 raise NotFound(
@@ -145,7 +145,7 @@ class ArchiveReader(Strict):
         recording: int | AnyChannel,
         *,
         columns: Sequence[str] = COLUMNS_READ,
-        start: int = 0,
+        start: int | str = 0,
         end: int = FOR_EVER,
         since: Moment = TIME_MIN,
         until: Moment = TIME_MAX,
@@ -158,8 +158,8 @@ class ArchiveReader(Strict):
         says it. `verify` is the way to know before. `NotFound` if the recording is purged or truncated during the scan.
 
         since, until: datetimes with a time zone, texts as "2026-01-31T12:00Z" or "10m ago", or nanoseconds since the epoch; both
-        inclusive. frames: single frames instead,
-        fragments as they are.
+        inclusive. frames: single frames instead, fragments as they are. start: of a log that keeps last values also "last": first the newest
+        message of each key from before the recording, or before `since`.
         """
         return self._scan(recording, columns, start, end, since, until, batch_rows, frames)
 
@@ -167,7 +167,7 @@ class ArchiveReader(Strict):
         self,
         recording: int | AnyChannel | RecordingFolder,
         columns: Sequence[str],
-        start: int,
+        start: int | str,
         end: int = FOR_EVER,
         since: Moment = TIME_MIN,
         until: Moment = TIME_MAX,
@@ -176,17 +176,17 @@ class ArchiveReader(Strict):
         logged: set[str] | None = None,
     ) -> Scanner:
         """recording: its folder, too, as it was looked at. logged: damage that was logged."""
-        start, end = span(start, end)
+        begin, end = span(0 if late.is_late(start) else start, end)
         since, until = interval(since, until, self._clock.now_ns)
         folder = recording if isinstance(recording, RecordingFolder) else self._lister.locate(recording)
         about = folder.describe()
         meanwhile = changes(folder, about.channel)
-        needed = segments_for(folder, about.start_position, start, end)
-        return Scanner(
+        needed = segments_for(folder, about.start_position, begin, end)
+        scanner = Scanner(
             needed.segments,
             about.channel,
             columns,
-            start=start,
+            start=begin,
             end=end,
             since=since,
             until=until,
@@ -198,6 +198,10 @@ class ArchiveReader(Strict):
             logged=logged,
             **needed.options(),
         )
+        if late.is_late(start):
+            earlier = self._scan(folder, COLUMNS_READ, 0, until=since - 1) if since > TIME_MIN else ()
+            scanner.ahead = late.batch(late.values(folder, about, until, earlier), about.channel, scanner.empty())
+        return scanner
 
     @checks_names
     def read(
@@ -206,7 +210,7 @@ class ArchiveReader(Strict):
         *,
         columns: Sequence[str] = COLUMNS_READ,
         decode: bool = False,
-        start: int = 0,
+        start: int | str = 0,
         end: int = FOR_EVER,
         since: Moment = TIME_MIN,
         until: Moment = TIME_MAX,
@@ -249,7 +253,7 @@ class ArchiveReader(Strict):
         self,
         recording: int | AnyChannel,
         *,
-        start: int = 0,
+        start: int | str = 0,
         end: int = FOR_EVER,
         since: Moment = TIME_MIN,
         until: Moment = TIME_MAX,
@@ -268,7 +272,7 @@ class ArchiveReader(Strict):
     def _replay(
         self,
         recording: int | AnyChannel,
-        start: int,
+        start: int | str,
         end: int,
         since: Moment,
         until: Moment,
@@ -291,7 +295,7 @@ class ArchiveReader(Strict):
         speed: float | None = None,
         timeout: float | None = None,
         limit: int | None = None,
-        start: int = 0,
+        start: int | str = 0,
         end: int = FOR_EVER,
         since: Moment = TIME_MIN,
         until: Moment = TIME_MAX,
@@ -347,7 +351,7 @@ class ArchiveReader(Strict):
             more_than_zero(speed, "speed")
         if pace is not None and not isinstance(pace, Pace):
             raise Invalid(f"pace is {pace!r}: it must be a penstock.record.Pace")
-        asked, tell = _check_patterns(channels), None if clock is None else str(uris_of(clock))
+        asked, tell = player.check_patterns(channels), None if clock is None else str(uris_of(clock))
         callback(progress, "progress")
         flag(loop, "loop")
         flag(recorded_times, "recorded_times")
@@ -389,12 +393,3 @@ class ArchiveReader(Strict):
 
         how = (scan, self._connector, self._clock, find, info.id, start, limit_of(timeout, info.channel))
         return replaying.PassingOver(follow(*how))
-
-
-def _check_patterns(channels: AnyChannels) -> builtins.list[str]:
-    """Channels and patterns, as one text or several."""
-    named = uris_of(channels)
-    asked = [named] if isinstance(named, str) else texts(named, "channels", "channels and patterns")
-    if not asked:
-        raise Invalid("channels is empty: name at least one channel, or '*' for all")
-    return asked

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock import codecs
+from penstock.channels.checks import texts
 from penstock.channels.uri.channel import parse
+from penstock.channels.uri.value import AnyChannels, uris_of
 from penstock.errors import Invalid, NotFound, Unsupported
 from penstock.record.format.types import Connector
 from penstock.record.read import replay
@@ -42,6 +44,15 @@ class _Target:
     source: replay.Source
     frames: bool
     decode: Callable[[bytes], Any] | None = field(repr=False)
+
+
+def check_patterns(channels: AnyChannels) -> list[str]:
+    """Channels and patterns, as one text or several."""
+    named = uris_of(channels)
+    asked = [named] if isinstance(named, str) else texts(named, "channels", "channels and patterns")
+    if not asked:
+        raise Invalid("channels is empty: name at least one channel, or '*' for all")
+    return asked
 
 
 def chosen(there: Collection[str], asked: Collection[str]) -> set[str]:

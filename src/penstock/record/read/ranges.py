@@ -62,7 +62,7 @@ class Range:
         The column `lost` is of this recording alone; see `rows`.
         """
         folder = folder_at(self.path)
-        last = self.segments[-1]
+        last = max(self.segments, default=0)
         return Scanner(
             paths([folder.segment_paths(base) for base in self.segments]),
             self.channel,

@@ -66,15 +66,16 @@ def in_rhythm(
     scanner: Scanner, codec: codecs.Codec, channel: str, speed: float | None, clock: Clock
 ) -> Iterator[Recorded | DecodeError]:
     """A scan's messages. speed: None as fast as they are read, 1.0 as they were sent, 2.0 twice as fast."""
-    begun, first = clock.monotonic(), None
+    begun, first, is_stream = clock.monotonic(), None, scanner.ahead is None
     for batch in scanner:
         for message in messages(batch, codec, channel):
-            if speed is not None and not isinstance(message, DecodeError):
+            if speed is not None and is_stream and not isinstance(message, DecodeError):
                 first = message.time_ns if first is None else first
                 ahead = begun + (message.time_ns - first) / 1e9 / speed - clock.monotonic()
                 if ahead > 0:
                     clock.sleep(ahead)
             yield message
+        is_stream = True
 
 
 def holds_frames(channel: str) -> bool:

@@ -27,7 +27,7 @@ TIME_MIN, TIME_MAX = -(1 << 63), (1 << 63) - 1
 COLUMNS = _native.RECORDED_COLUMNS
 
 
-def span(start: int, end: int) -> tuple[int, int]:
+def span(start: int | str, end: int) -> tuple[int, int]:
     """Positions [start, end), checked. An end beyond all positions is the last one."""
     last = end if not isinstance(end, int) or end < FOR_EVER else FOR_EVER
     return whole(start, "start", most=FOR_EVER), whole(last, "end", most=FOR_EVER)
@@ -52,7 +52,10 @@ class Scanner:
     segments after those; called only if a message needs them. recording: the recording of the segments. begins: where the first one must
     begin. expects: the end of the messages that existed when the scan was made. meanwhile: called where messages are missing, with the position
     that was reached; returns an error if they were removed in the meantime. damage: of the recording, found before. logged: texts that were logged.
+    `ahead`: a batch that comes before them, of messages from before the recording.
     """
+
+    ahead: pa.RecordBatch | None = None
 
     def __init__(
         self,
@@ -113,12 +116,15 @@ class Scanner:
         return self
 
     def __next__(self) -> pa.RecordBatch:
+        if self.ahead is not None:
+            batch, self.ahead = self.ahead, None
+            return batch
         arrow = _arrow()
         capsules = self._advance()
         if capsules is None:
             raise StopIteration
-        batch: pa.RecordBatch = arrow.RecordBatch._import_from_c_capsule(*capsules)
-        return batch
+        found: pa.RecordBatch = arrow.RecordBatch._import_from_c_capsule(*capsules)
+        return found
 
     def skip(self) -> None:
         """Reads the rest and discards it, for `resume`. Needs no pyarrow."""

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from penstock.record.format import batches, sync_marker, truncations
+from penstock.record.format import batches, last_values, sync_marker, truncations
 from penstock.record.format.archive_folder import ArchiveFolder
 from penstock.record.format.folder import COPY, DESCRIPTION, FOLLOWING, SEGMENT_TOTALS, RecordingFolder
 from penstock.record.format.remote import RemotePath
@@ -24,7 +24,7 @@ SMALL_BYTES = 256 << 10  # of a file that is in the answer
 ANSWER_BYTES = 8 << 20  # of such files in one answer
 YOUNG_NS = 1_000_000_000  # a file that changed so lately may change again without another time: it is sent each time
 _FILES = {
-    DESCRIPTION, COPY, FOLLOWING, batches.NAME, SEGMENT_TOTALS, sync_marker.NAME, truncations.NAME,
+    DESCRIPTION, COPY, FOLLOWING, batches.NAME, last_values.NAME, SEGMENT_TOTALS, sync_marker.NAME, truncations.NAME,
 }  # fmt: skip
 _SEGMENT = re.compile(r"[0-9]{20}\.(seg|idx)", re.ASCII)
 Entry = tuple[str, int, int]  # a file's name, its bytes, and when it changed

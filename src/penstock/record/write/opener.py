@@ -5,18 +5,22 @@ Gets its subscriptions from a `Connector`; knows folders.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from penstock._native import core as _native
+from penstock.channels.storage import inspection
 from penstock.channels.uri.channel import parse
 from penstock.codecs import pixels as encodings
 from penstock.codecs.frames import FrameFormat
-from penstock.errors import Invalid, NotFound, Unsupported
+from penstock.errors import Busy, Invalid, NotFound, PenstockError, Unsupported
+from penstock.record.format import last_values
 from penstock.record.format.archive_folder import ArchiveFolder
-from penstock.record.format.folder import FORMAT, Description
+from penstock.record.format.folder import FORMAT, Description, RecordingFolder
+from penstock.record.format.last_values import LastValue, LastValues
 from penstock.record.format.types import Connector, RecordingInfo
 from penstock.record.keep import repair
 from penstock.record.read.lister import Lister
@@ -124,8 +128,8 @@ class WriterOpener:
             about = {"start_position": subscription.position, **about}
             if past is not None:
                 about["snapshot"] = past.about
-            folder, description, lock = self._files.begin(
-                Description(id=0, channel=channel, created_ns=now, format=FORMAT, **about)
+            folder, description, lock = self._begin(
+                Description(id=0, channel=channel, created_ns=now, format=FORMAT, **about), subscription
             )
         except BaseException:
             subscription.close()
@@ -133,11 +137,25 @@ class WriterOpener:
         kind = EncodingWriter if isinstance(subscription, EncodingTap) else RecordingWriter
         return kind(folder, description, subscription, segment_length, description.start_position, 0, lock)
 
+    def _begin(self, about: Description, subscription: Any) -> tuple[RecordingFolder, Description, int]:
+        """A new recording's folder, its description and its lock. With the last values from before it, of a channel that keeps them."""
+        kept = _last_values(about.channel, subscription)
+        folder, description, lock = self._files.begin(about)
+        try:
+            if kept is not None:
+                last_values.write(folder.path, kept)
+        except BaseException:
+            with contextlib.suppress(PenstockError, OSError):
+                self._files.purge(folder, tell=lambda _: None)
+            folder.unlock(lock)
+            raise
+        return folder, description, lock
+
     def follow(self, writer: RecordingWriter) -> RecordingWriter:
         """Ends a writer's recording, and continues in another one that begins where it ends. The new one exists before the first ends."""
         position, now = writer.segment.position, self._clock.now_ns()
-        folder, description, lock = self._files.begin(
-            replace(writer.description, id=0, start_position=position, created_ns=now)
+        folder, description, lock = self._begin(
+            replace(writer.description, id=0, start_position=position, created_ns=now), writer.subscription
         )
         following = type(writer)(folder, description, writer.subscription, writer.segment_length, position, 0, lock)
         try:
@@ -198,6 +216,18 @@ class WriterOpener:
             return None
         described = self._lister.locate(found.id).describe()
         return found if (described.epoch, found.codec) == (about["epoch"], about["codec"]) else None
+
+
+def _last_values(channel: str, subscription: Any) -> LastValues | None:
+    """The newest message of each key from before a subscription's position. None if its channel keeps none."""
+    kind = parse(channel).kind
+    if "last" not in kind.value_options or (field := inspection.about_opened(kind, subscription).get("last")) is None:
+        return None
+    try:
+        return LastValues(field, [LastValue(*one) for one in _native.last_values(subscription)])
+    except Busy as error:  # a stopped writer holds their lock: its recording is worth more than they are
+        log.warning("%s is recorded without its last values: %s", channel, error)
+        return LastValues(field, ())
 
 
 def _fits(channel: str, encoding: encodings.Encoding, form: FrameFormat, *, must: bool) -> bool:

@@ -10,7 +10,7 @@ import datetime
 import errno
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from penstock.channels.uri.channel import parse
 from penstock.channels.uri.value import AnyChannels
 from penstock.channels.uri.wildcards import is_pattern
 from penstock.errors import Busy, Invalid, NotFound, PenstockError, SystemFailure, Unsupported
+from penstock.record.format import last_values
 from penstock.record.format.archive_folder import ArchiveFolder
 from penstock.record.format.types import Connector, Progress
 from penstock.record.read.lister import Lister
@@ -58,7 +59,8 @@ class SnapshotPart:
     """One channel's recording in a snapshot.
 
     held: seconds from its first message to the trigger; 0 if it has none from before. is_short: memory had not all of the time asked for:
-    older messages had been overwritten. lost_bytes: of gaps in it.
+    older messages had been overwritten. lost_bytes: of gaps in it. last_values: messages from before it, the newest of each key, of a log that
+    keeps them.
     """
 
     channel: str
@@ -68,6 +70,7 @@ class SnapshotPart:
     lost_bytes: int
     held: float
     is_short: bool
+    last_values: int = 0
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,8 @@ class Snapshotter:
         self._check_not_recorded(there)
         past = Past(time_ns - wish.before_ns, self._describe(wish, time_ns, there))
         try:
-            self._open_all(wish, there, past)
+            with self._naming_full_disk():
+                self._open_all(wish, there, past)
             self._check_room()
             if not self._made and not wish.after_ns:
                 return Snapshot(time_ns, (), tuple(self._left_out))
@@ -167,7 +171,7 @@ class Snapshotter:
             try:
                 writer = self._open(channel, wish, past)
             except PenstockError as error:
-                if channel in wish.channels:
+                if channel in wish.channels or getattr(error, "errno", None) == errno.ENOSPC:
                     raise
                 self._left_out.append(f"{channel} is left out: {error}")
             else:
@@ -226,28 +230,38 @@ class Snapshotter:
         found = []
         for writer, row in zip(recorder.writers, rows, strict=True):
             info = self._lister.find(row.recording)
-            if not info.messages and not info.lost_bytes:
+            kept = last_values.read(info.path)
+            count = 0 if kept is None else len(kept.values)
+            if not info.messages and not info.lost_bytes and not count:
                 self._undo([row.recording])
                 continue
             held = max(0.0, (time_ns - info.time_min) / SECOND) if info.messages else 0.0
             short = past.is_short(writer.subscription)
             found.append(
-                SnapshotPart(row.channel, row.recording, info.messages, info.bytes, info.lost_bytes, held, short)
+                SnapshotPart(row.channel, row.recording, info.messages, info.bytes, info.lost_bytes, held, short, count)
             )
         return Snapshot(time_ns, tuple(found), tuple(self._left_out))
 
     def _stop(self, recorder: ThreadRecorder) -> list[Progress]:
         try:
-            return recorder.stop()
-        except PenstockError as error:
+            with self._naming_full_disk():
+                return recorder.stop()
+        except PenstockError:
             self._undo(row.recording for row in recorder.progress())
-            if isinstance(error, SystemFailure) and error.errno == errno.ENOSPC:
-                raise SystemFailure(
-                    errno.ENOSPC,
-                    f"no room for the snapshot: the disk of {self._files.path} is full, and nothing of it was kept. Make room, "
-                    "name fewer channels or a shorter time before",
-                ) from error
             raise
+
+    @contextlib.contextmanager
+    def _naming_full_disk(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise SystemFailure(
+                errno.ENOSPC,
+                f"no room for the snapshot: the disk of {self._files.path} is full, and nothing of it was kept. Make room, "
+                "name fewer channels or a shorter time before",
+            ) from error
 
     def _release(self) -> list[RecordingWriter]:
         for writer in self._made:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 BIND_PATIENCE = 2.0
 CLOCK_STEPS = 2  # milliseconds
+PEERS_SHOWN = 2  # in an error
 LOOK_MASK = 1023  # after 1024 calls it reads ZeroMQ's reports, so that their queues stay short
 logger = logging.getLogger("penstock")
 
@@ -207,10 +208,16 @@ class ZmqHandle(ZmqWaiting):
         return self._socket  # type: ignore[return-value]
 
     def _explain_wait(self) -> str:
-        """The end of a timeout's message: handshakes that failed."""
+        """The end of a timeout's message: who is there, and handshakes that failed. ZeroMQ does not say what a peer does."""
         with self._lock:
-            refused = self._read_reports().refused if self._socket is not None else 0
-        return f" ({refused} handshakes failed: do both ends have CURVE keys that fit?)" if refused else ""
+            if self._socket is None:
+                return ""
+            reports = self._read_reports()
+            refused, peers = reports.refused, reports.peer_names()
+        if refused:
+            return f" ({refused} handshakes failed: do both ends have CURVE keys that fit?)"
+        more = f", and {len(peers) - PEERS_SHOWN} more" if len(peers) > PEERS_SHOWN else ""
+        return f"; connected: {', '.join(peers[:PEERS_SHOWN])}{more}" if peers else "; no peer is connected"
 
     # ---- its end ----
 

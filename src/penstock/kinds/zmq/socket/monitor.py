@@ -7,11 +7,14 @@ import fcntl
 import itertools
 import math
 import os
+import socket
 import stat
 import struct
 import termios
 import time
 from typing import Any
+
+from penstock.channels.waiting import reasons
 
 _numbers = itertools.count()
 NAP, NAP_MAX = 0.001, 0.02
@@ -61,6 +64,10 @@ class Monitor:
     def ready(self) -> int:
         """Peers that have shaken hands. A port scanner has not, and a peer of ZeroMQ before 4.0 (ZMTP 3) tells no end of it."""
         return min(self._greeted, len(self.peers))
+
+    def peer_names(self) -> list[str]:
+        """The peers that are connected: host and port, or over `ipc` the process and what it does."""
+        return [_peer_name(peer) for peer in sorted(self.peers) if self._files.get(peer) == _inode(peer) != 0]
 
     def look(self) -> None:
         """Reads the events that happened. Never blocks."""
@@ -157,6 +164,16 @@ def _inode(descriptor: int) -> int:
     except OSError:
         return 0
     return found.st_ino if stat.S_ISSOCK(found.st_mode) else 0
+
+
+def _peer_name(connection: int) -> str:
+    """The other end of a connection, for people."""
+    with socket.socket(fileno=os.dup(connection)) as opened:
+        if opened.family != socket.AF_UNIX:
+            host, port = opened.getpeername()[:2]
+            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        pid = struct.unpack("=iII", opened.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+    return reasons.process_text(pid)
 
 
 def _unread(connection: int) -> bool:
