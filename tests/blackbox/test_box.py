@@ -11,7 +11,7 @@ from blackbox.boxes import Watched, until
 from crash.victims import kill, start
 
 import penstock
-from penstock.blackbox.box import DIARY
+from penstock.blackbox.box import DIARY, Firing
 from penstock.cli import run
 
 
@@ -86,10 +86,42 @@ def test_disk_is_bounded_oldest_first(tmp_path):
         for number in range(8):
             penstock.trigger("it")
             box.wait_snapshots(number + 1)
+    assert sum(one["count"] for one in diary(tmp_path / "box")) == 8
     kept = [info for info in penstock.Archive(tmp_path / "box").list() if info.channel == "log:a"]
     assert 1 <= len(kept) < 8
     assert sum(info.bytes for info in kept) <= limit
     assert max(info.id for info in kept) == box.snapshots[-1].recordings["log:a"]
+
+
+def test_newest_snapshot_stays_beyond_the_limit(tmp_path, caplog):
+    """It is the evidence that was asked for, also if it alone is more than `max_bytes`."""
+    text = 'channels = ["log:a"]\nbefore = "1h"\nafter = "0s"\ncool_down = "0s"\nmax_bytes = 20_000'
+    with penstock.publish("log:a") as pub, Watched(tmp_path / "box", text) as box:
+        pub.send(bytes(50_000))
+        for number in range(2):
+            penstock.trigger("it")
+            box.wait_snapshots(number + 1)
+    archive = penstock.Archive(tmp_path / "box")
+    assert [info.id for info in archive.list() if info.channel == "log:a"] == [box.snapshots[1].recordings["log:a"]]
+    assert "more than max_bytes: the newest snapshot stays" in caplog.text
+
+
+def test_firings_apart_are_messages_of_their_own(tmp_path):
+    """Those within a second are one, with their number."""
+    with Watched(tmp_path / "box", 'channels = ["log:nope"]\nafter = "0s"\ncool_down = "1h"') as box:
+        for number, moment in enumerate((0, 10, 5 * 10**8, 10**9, 3 * 10**9)):
+            box.box._asked.append(Firing("it", str(number), 10**18 + moment))
+        box.box._wake()
+        box.wait("it", 5)
+    assert [(one["note"], one["count"]) for one in diary(tmp_path / "box")] == [("0", 3), ("3", 1), ("4", 1)]
+
+
+def test_call_that_no_trigger_is_for_is_a_warning(tmp_path, caplog):
+    with Watched(tmp_path / "box", 'channels = ["log:a"]\n[[trigger]]\nname = "h"\ncall = "help"') as box:
+        penstock.trigger("typo")
+        penstock.trigger("help")
+        box.wait("h", 1)
+    assert "no trigger has call = 'typo'" in caplog.text
 
 
 def test_nothing_is_due_while_nothing_happens(tmp_path):

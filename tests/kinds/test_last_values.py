@@ -206,6 +206,15 @@ def test_a_missing_key_is_told_in_plain_words(form, message, said):
     assert f"this {form} message has no key 'name', by which the channel keeps last values: {said}" in str(raised.value)
 
 
+def test_a_key_beyond_64_bits_is_told(pub):
+    for number in (1 << 64, -(1 << 63) - 1):
+        with pytest.raises(penstock.Invalid, match="'name' is a whole number of more than 64 bits"):
+            pub.send({"name": number})
+    pub.send({"name": (1 << 64) - 1})
+    pub.send({"name": -(1 << 63)})
+    assert [one["name"] for one in late()] == [(1 << 64) - 1, -(1 << 63)]
+
+
 def test_text_number_and_truth_are_different_keys(pub):
     for name in ("1", 1, True, "1"):
         pub.send({"name": name, "value": 0})

@@ -15,7 +15,7 @@ from evidence.network_room.plan import MTU
 from evidence.network_room.programs import body
 
 ROOT = Path(__file__).parents[2]
-HISTORIES = 50_000 if LONG else 100
+HISTORIES = 50_000 if LONG else 24
 JOINS = 100_000 if LONG else 20
 LONGEST = 300
 

@@ -173,6 +173,13 @@ def test_an_address_that_others_reach_needs_keys(archive):
         assert penstock.Archive(server.uri.replace("0.0.0.0", "127.0.0.1")).list() == []
 
 
+def test_an_address_that_is_not_to_be_had_is_named(archive, server):
+    with pytest.raises(SystemFailure, match=r"cannot serve at 127.*: Address already in use"):
+        archive.serve(server.uri.removeprefix("grpc://"))
+    with pytest.raises(SystemFailure, match=r"cannot serve at 192\.0\.2\.1:4860: Cannot assign requested address"):
+        archive.serve("192.0.2.1:4860", insecure=True)
+
+
 def test_tls_names_the_server(archive, tmp_path, monkeypatch):
     if subprocess.run(["openssl", "version"], capture_output=True).returncode:
         pytest.skip("there is no openssl to make a certificate")
@@ -181,6 +188,10 @@ def test_tls_names_the_server(archive, tmp_path, monkeypatch):
     asked = ["openssl", *made.split(), "-addext", "subjectAltName=DNS:localhost"]
     subprocess.run(asked, check=True, capture_output=True)
     key.chmod(0o600)
+    certificate.chmod(0o600)
+    for pair in ((str(key), str(certificate)), (str(key), str(key))):
+        with pytest.raises(Invalid, match="are no certificate and its key"):
+            archive.serve("127.0.0.1:0", tls=pair)
     record(archive, count=5)
     with archive.serve("127.0.0.1:0", tls=(str(certificate), str(key))) as server:
         uri = server.uri.replace("127.0.0.1", "localhost")
@@ -362,6 +373,15 @@ def test_flight_clients_hear_in_a_line_what_is_wrong(archive, server):
         with pytest.raises(flight.FlightServerError, match=text) as raised:
             client.do_get(flight.Ticket(json.dumps(ticket).encode())).read_all()
         assert str(archive.path) not in str(raised.value)
+    for hostile, text in (
+        (b"[" * 1_000_000, "the ticket has 1,000,000 bytes"),
+        (b"[" * 4000, "recursion"),
+        (b"9" * 4000, "a number of 4,000 digits"),
+        (b"{}", "the ticket has no recording"),
+    ):
+        with pytest.raises(flight.FlightServerError, match=text) as raised:
+            client.do_get(flight.Ticket(hostile)).read_all()
+        assert "Traceback" not in str(raised.value)
     with pytest.raises(flight.FlightUnauthorizedError, match="can only be read") as refused:
         client.do_put(at, pa.schema([]))[0].close()
     assert "Traceback" not in str(refused.value)

@@ -113,6 +113,18 @@ def test_threads_and_forked_children_log(logger):
     assert sum(line["message"] == "c" for line in got) == 300
 
 
+def test_a_forked_child_counts_what_it_dropped_itself(logger):
+    """What its parent dropped is told by the parent."""
+    handler = add(logger)
+    handler.dropped, handler._untold = 3, 3
+    if (pid := os.fork()) == 0:
+        logger.info("child")
+        os._exit(handler.dropped)
+    assert os.waitpid(pid, 0)[1] == 0
+    logger.info("parent")
+    assert [(line["message"], line["dropped"]) for line in lines()] == [("child", 0), ("parent", 3)]
+
+
 def test_the_library_logs_through_it_without_end():
     root = logging.getLogger("penstock")
     handler = add(root, "log:own")

@@ -24,6 +24,7 @@ from penstock.blackbox.messages import MessageWatch
 from penstock.blackbox.samples import Sampled
 from penstock.errors import PenstockError
 from penstock.record.archive import Archive
+from penstock.record.write import retention
 from penstock.record.write.snapshot import Snapshot, SnapshotWish, check_wish
 from penstock.util import units
 from penstock.util.strict import Strict
@@ -32,13 +33,13 @@ log = logging.getLogger("penstock")
 
 SECOND = 10**9
 DIARY = "log:penstock/triggers"  # a recording with a message for each firing
-DIARY_SECONDS = 1.0  # between two writes
+DIARY_SECONDS = 1.0  # between two writes; a trigger's firings in it are one message
 NOTE_MAX = 2000
 
 
 @dataclass
 class Firing:
-    """A trigger that fired `count` times between two looks; the note is the first one's. snapshot: whether it began one."""
+    """A trigger that fired `count` times in a second; the note is the first one's. snapshot: whether it began one."""
 
     trigger: str
     note: str
@@ -202,7 +203,7 @@ class BlackBox(Strict):
         for call in calls.calls():
             known = [one for one in self._named_calls if one.call in (ANY, call["name"])]
             if self._named_calls and not known:
-                log.info("no trigger is called %s: process %d called it", call["name"], call["pid"])
+                log.warning("no trigger has call = %r, and process %d called it", call["name"], call["pid"])
                 continue
             note = f"process {call['pid']} called it" + (f": {call['note']}" if call["note"] else "")
             self._fire(name_of(known[0]) if known and known[0].call != ANY else call["name"], note)
@@ -267,12 +268,28 @@ class BlackBox(Strict):
         if isinstance(running.result, PenstockError):
             log.error("the black box could not take a snapshot: %s", running.result)
         self._write_diary()
+        self._make_room(running.result)
+        self._on_snapshot(running.result)
+
+    def _make_room(self, done: Snapshot | PenstockError) -> None:
+        """Deletes the oldest recordings beyond the limit. The snapshot that was just taken stays, and what triggers said."""
+        newest = set() if isinstance(done, PenstockError) else {part.recording for part in done.parts}
         try:
-            for text in self._archive.expire("*", max_bytes=self._max_bytes).kept:
+            expired = retention.expire(
+                self._archive._files,
+                self._archive._lister,
+                retention.Limits(self._max_bytes),
+                time.time_ns(),
+                lambda channel: True,
+                force=False,
+                spared=lambda info: info.id in newest or info.channel == DIARY,
+            )
+            for text in expired.kept:
                 log.warning("%s", text)
+            if newest and (size := sum(info.bytes for info in self._archive.list())) > self._max_bytes:
+                log.warning("%s has %d bytes, more than max_bytes: the newest snapshot stays", self._archive.path, size)
         except PenstockError as error:
             log.warning("the black box could not remove old recordings: %s", error)
-        self._on_snapshot(running.result)
 
     def _write_diary(self) -> None:
         """Appends the firings since the last time to the archive, as messages of one channel."""
@@ -280,7 +297,8 @@ class BlackBox(Strict):
         merged: list[Firing] = []
         for one in rows:  # a trigger that fires often has one message for many firings
             last = merged[-1] if merged else None
-            if last is not None and not one.snapshot and last.trigger == one.trigger:
+            near = last is not None and one.time_ns - last.time_ns < DIARY_SECONDS * SECOND
+            if last is not None and near and not one.snapshot and last.trigger == one.trigger:
                 last.count += one.count
             else:
                 merged.append(one)

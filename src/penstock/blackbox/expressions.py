@@ -82,7 +82,7 @@ class Condition:
         """Whether a message fits. `MissingField` if it has not all the fields; any other error is the condition's own, as of a comparison of
         a text with a number."""
         values = _Message(message)
-        return bool(eval(self._code, {"__builtins__": {}, "_field": _field, **FUNCTIONS}, values))
+        return bool(eval(self._code, {"__builtins__": {}, **OPERATIONS, **FUNCTIONS}, values))
 
 
 def _check(tree: ast.AST, text: str) -> set[str]:
@@ -138,6 +138,13 @@ class _Fields(ast.NodeTransformer):
         value = self.visit(node.value)
         return ast.Call(ast.Name("_field", ast.Load()), [value, ast.Constant(node.attr)], [])
 
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        left, right = self.visit(node.left), self.visit(node.right)
+        name = {ast.Mult: "_product", ast.Mod: "_rest"}.get(type(node.op))
+        return (
+            ast.BinOp(left, node.op, right) if name is None else ast.Call(ast.Name(name, ast.Load()), [left, right], [])
+        )
+
 
 class _Message(Mapping[str, Any]):
     """A message's fields as names."""
@@ -146,7 +153,7 @@ class _Message(Mapping[str, Any]):
         self._message = message
 
     def __getitem__(self, name: str) -> Any:
-        if name in FUNCTIONS or name == "_field":
+        if name in FUNCTIONS or name in OPERATIONS:
             raise KeyError(name)  # the function is meant
         if name == WHOLE:
             return self._message
@@ -176,3 +183,24 @@ def _field(message: Any, name: str) -> Any:
     if declared is not None and name in declared:
         return getattr(message, name)
     raise MissingField(name)
+
+
+def _product(left: Any, right: Any) -> Any:
+    if isinstance(left, SEQUENCES) or isinstance(right, SEQUENCES):  # a message could take all memory
+        raise _not_for("*", left, right)
+    return left * right
+
+
+def _rest(left: Any, right: Any) -> Any:
+    if isinstance(left, SEQUENCES):
+        raise _not_for("%", left, right)
+    return left % right
+
+
+def _not_for(sign: str, left: Any, right: Any) -> TypeError:
+    """Python's own error of operands without such an operation."""
+    return TypeError(f"unsupported operand type(s) for {sign}: '{type(left).__name__}' and '{type(right).__name__}'")
+
+
+SEQUENCES = (str, bytes, bytearray, memoryview, list, tuple)
+OPERATIONS: dict[str, Any] = {"_field": _field, "_product": _product, "_rest": _rest}

@@ -59,23 +59,34 @@ class MessageWatch:
 
     def read(self) -> None:
         """Looks at the messages that are there, up to a number. Those that fit are one call of `fire`."""
-        count, first = 0, ""
+        count, first, lost = 0, "", self._lost()
         for _ in range(BATCH):
             try:
                 message = self._subscription.try_recv()
             except DecodeError as error:
                 self._tell(f"a message of {self._trigger.target} could not be decoded: {error}")
                 continue
-            except TooSlow as error:
-                log.warning("the trigger %s missed messages: %s", name_of(self._trigger), error)
-                continue
+            except TooSlow:
+                continue  # what was missed is counted below; nothing is, if it had read all
             if message is None:
                 break
             if self._fits(message):
                 count += 1
                 first = first or f"{self._trigger.when}: {_shown(message)}"
+        if (missed := self._lost() - lost) > 0:
+            what = "frames" if parse(self._trigger.target).kind.by_reference else "bytes"
+            log.warning(
+                "the trigger %s did not see %d %s of %s", name_of(self._trigger), missed, what, self._trigger.target
+            )
         if count:
             self._fire(name_of(self._trigger), first, None, count)
+
+    def _lost(self) -> int:
+        return int(
+            self._subscription.lost_messages
+            if parse(self._trigger.target).kind.by_reference
+            else self._subscription.lost
+        )
 
     def _fits(self, message: Any) -> bool:
         try:

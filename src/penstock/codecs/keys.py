@@ -82,7 +82,10 @@ def _field_reader(form: str, field: str) -> Callable[[Any], bytes]:
             key = decoder.decode(body).key
         except msgspec.MsgspecError as error:
             raise _missing(field, form, _reason(text_of(error), field)) from error
-        return msgspec.msgpack.encode(key)
+        try:
+            return msgspec.msgpack.encode(key)
+        except OverflowError as error:
+            raise _missing(field, form, f"{field!r} is a whole number of more than 64 bits") from error
 
     return find
 

@@ -163,11 +163,12 @@ class _Writing:
             self._streams[key] = self._stream(group)
         total = sum(one.messages for one in ranges) + len(kept)
         readable = [one for one in ranges if self._streams[_key(one)]]
-        found_all = heapq.merge(kept, merged(readable, *span, on_skip), key=lambda one: max(one.time_ns, begin))
-        for done, message in enumerate(found_all):
+        early = ((max(one.time_ns, begin), one) for one in kept)
+        own = ((one.time_ns, one) for one in merged(readable, *span, on_skip))
+        for done, (logged, message) in enumerate(heapq.merge(early, own, key=lambda one: one[0])):
             if done % REPORT == 0:
                 progress("exporting", done, total)
-            self._add(message, begin)
+            self._add(message, logged)
         progress("exporting", total, total)
         self._writer.finish()
         found = [(channel, stream) for (channel, _), stream in self._streams.items() if stream is not None]
@@ -220,7 +221,7 @@ class _Writing:
             self._schemas[key] = self._writer.register_schema(name, encoding, data)
         return self._schemas[key]
 
-    def _add(self, message: Merged, begin: int) -> None:
+    def _add(self, message: Merged, logged: int) -> None:
         stream = self._streams[_key(message.source)]
         assert stream is not None
         body, time, number = message.payload, message.time_ns, stream.number
@@ -246,7 +247,7 @@ class _Writing:
             if has_fields:
                 _count(stream, "the fields of {} frames are left out")
         sequence = 0 if stream.first_sequence is None else stream.first_sequence + stream.rows & 0xFFFFFFFF
-        self._writer.add_message(number, max(time, begin), body, time, sequence)
+        self._writer.add_message(number, logged, body, time, sequence)
         stream.rows += 1
         stream.bytes += len(body)
 

@@ -55,7 +55,7 @@ class LogHandler(logging.Handler):
     def __init__(self, channel: str = "log:logs", level: int | str = logging.NOTSET, **options: Any) -> None:
         if not isinstance(channel, str):
             raise Invalid(f"channel is {channel!r}: a LogHandler names its channel by a URI such as 'log:logs'")
-        self.dropped = 0
+        self.dropped, self._pid = 0, os.getpid()
         self._within = threading.local()  # this library logs, too
         self._untold = 0  # of the dropped ones
         self._publication = publish(channel, codec=LogLine, **options)
@@ -86,13 +86,21 @@ class LogHandler(logging.Handler):
 
     def _count_dropped(self) -> None:
         with self._counting():
+            self._count_own()
             self.dropped += 1
             self._untold += 1
+
+    def _count_own(self) -> None:
+        """A forked child has dropped nothing yet."""
+        if self._pid != (pid := os.getpid()):
+            self.dropped = self._untold = 0
+            self._pid = pid
 
     def _counting(self) -> Any:
         return self.lock if self.lock is not None else contextlib.nullcontext()
 
     def _send(self, record: logging.LogRecord) -> bool:
+        self._count_own()
         untold = self._untold
         line = _line(record, self.format(record) if self.formatter else record.getMessage(), untold)
         try:

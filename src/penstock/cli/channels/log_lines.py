@@ -23,7 +23,7 @@ def say(subscription: penstock.types.Subscription, message: Any) -> None:
     style = next(style for severity, style in STYLES if message["severity"] >= severity)
     if message["dropped"]:
         output.note(
-            f"warning: process {message['process']} had no room for {output.many(message['dropped'], 'record')} before the next"
+            f"warning: process {message['process']} dropped {output.many(message['dropped'], 'record')} before the next"
         )
     output.say(
         (f"{clock}.{sent_ns // 1_000_000 % 1000:03} ", "dim"),

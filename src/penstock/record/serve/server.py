@@ -10,11 +10,13 @@ import hmac
 import json
 import os
 import re
+import socket
 from collections.abc import Iterator
 from typing import Any
 
 from penstock.channels.checks import flag
 from penstock.errors import Invalid, PenstockError, SystemFailure
+from penstock.record.format.archive_folder import DIGITS
 from penstock.record.read.archive_reader import ArchiveReader
 from penstock.record.serve.files import ServedArchive
 from penstock.util import secret_file, user_files
@@ -22,9 +24,11 @@ from penstock.util.extras import explain_missing
 from penstock.util.served_files import is_loopback, read_token
 
 with explain_missing("serving an archive"):
+    import pyarrow as pa
     from pyarrow import flight
 
 LISTEN = "127.0.0.1:4860"
+TICKET_BYTES = 4096
 TICKET = ("recording", "start", "end", "since", "until", "columns", "decode")
 _LISTEN = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\[\]/\s]+):(?P<port>[0-9]{1,5})", re.ASCII)
 
@@ -64,7 +68,10 @@ class Server:
                 tls_certificates=certificates,
                 middleware=None if token is None else {"token": _Tokens(token)},
             )
-        except (flight.FlightError, OSError, ValueError) as error:
+        except (pa.ArrowException, OSError, ValueError) as error:
+            _check_address(listen, found["host"].strip("[]"), int(found["port"]))
+            if tls is not None:
+                _check_pair(*tls)
             raise SystemFailure(getattr(error, "errno", 0) or 0, f"cannot serve at {listen}: {_line(error)}") from None
         self.uri = f"{scheme}://{found['host']}:{self._server.port}"
 
@@ -120,12 +127,16 @@ class _Flights(flight.FlightServerBase):  # type: ignore[misc]
 
     def do_get(self, context: Any, ticket: Any) -> Any:
         with self._told():
+            if len(ticket.ticket) > TICKET_BYTES:
+                raise Invalid(f"the ticket has {len(ticket.ticket):,} bytes, and {TICKET_BYTES:,} at most")
             try:
                 asked = json.loads(ticket.ticket)
             except ValueError:
                 asked = ticket.ticket.decode(errors="replace")
             asked = asked if isinstance(asked, dict) else {"recording": asked}
-            if unknown := [name for name in asked if name not in TICKET] or [0] * ("recording" not in asked):
+            if unknown := [name for name in asked if name not in TICKET] or ["no recording"] * (
+                "recording" not in asked
+            ):
                 raise Invalid(
                     f"the ticket has {unknown[0]}: it is JSON with recording, and if need be with {', '.join(TICKET[1:])}"
                 )
@@ -149,7 +160,7 @@ class _Flights(flight.FlightServerBase):  # type: ignore[misc]
         """Within it, this library's errors become Flight's, in one line, without the path of the archive."""
         try:
             yield
-        except (PenstockError, TypeError, ValueError) as error:
+        except (PenstockError, TypeError, ValueError, RecursionError) as error:
             raise flight.FlightServerError(_line(error).replace(str(self._archive.path), "the archive")) from None
 
     def _flight(self, info: Any) -> Any:
@@ -167,7 +178,11 @@ class _Flights(flight.FlightServerBase):  # type: ignore[misc]
 def _recording(given: Any) -> int | str:
     if isinstance(given, bool) or not isinstance(given, int | str):
         raise Invalid(f"the recording is {given!r}: it is a recording's number, or a channel")
-    return int(given) if str(given).isdecimal() else given
+    if not str(given).isdecimal():
+        return given
+    if len(str(given)) > DIGITS:
+        raise Invalid(f"the recording is a number of {len(str(given)):,} digits, and the archive's have {DIGITS}")
+    return int(given)
 
 
 def _certificate(path: str) -> bytes:
@@ -175,6 +190,28 @@ def _certificate(path: str) -> bytes:
         return user_files.read_bytes(path)
     except OSError as error:
         raise SystemFailure(error.errno or 0, f"cannot read the certificate {path}: {error.strerror}") from error
+
+
+def _check_address(listen: str, host: str, port: int) -> None:
+    """Flight does not say why it cannot listen; the system does."""
+    try:
+        family, *_, at = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.create_server(at, family=family):
+            pass
+    except OSError as error:
+        raise SystemFailure(error.errno or 0, f"cannot serve at {listen}: {error.strerror or error}") from None
+
+
+def _check_pair(certificate: str, key: str) -> None:
+    import ssl
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except OSError as error:  # also ssl's own
+        why = getattr(error, "reason", None) or error.strerror or error
+        raise Invalid(
+            f"{certificate} and {key} are no certificate and its key, both as PEM, in this order: {why}"
+        ) from None
 
 
 def _line(error: BaseException) -> str:

@@ -49,16 +49,23 @@ class Expired:
 
 
 def expire(
-    files: ArchiveFolder, lister: Lister, limits: Limits, now_ns: int, wanted: Callable[[str], bool], *, force: bool
+    files: ArchiveFolder,
+    lister: Lister,
+    limits: Limits,
+    now_ns: int,
+    wanted: Callable[[str], bool],
+    *,
+    force: bool,
+    spared: Callable[[RecordingInfo], bool] = lambda info: False,
 ) -> Expired:
-    """Purges recordings beyond the limits, the oldest first. Recordings that are being written or damaged stay, and count."""
+    """Purges recordings beyond the limits, the oldest first. Recordings that are being written, damaged or `spared` stay, and count."""
     found = [info for info in lister.all() if info.channel and wanted(info.channel)]
     total = sum(info.bytes for info in found)
     purged, kept = [], []
     for info in sorted(found, key=lambda info: (_newest_ns(info), info.id)):
         too_old = limits.age_ns is not None and _newest_ns(info) < now_ns - limits.age_ns
         too_many = limits.bytes is not None and total > limits.bytes
-        if info.state in ("live", "damaged") or not (too_old or too_many):
+        if info.state in ("live", "damaged") or spared(info) or not (too_old or too_many):
             continue
         try:
             purge(files, info.id, force=force)
