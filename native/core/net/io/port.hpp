@@ -19,6 +19,8 @@ class Port {
   public:
     static constexpr uint8_t replies_ttl = 64; // over multicast: as far as the sender may be
     static constexpr uint64_t duty_cycle_bytes = 256 * 1024;
+    static constexpr uint32_t answers_bytes =
+        512 * 1024; // of the socket, for answers: also those that wait for a host that is not there
     static constexpr int64_t search_ns = 20'000'000; // between two searches for a stream without a receiver here
 
     // What receives one stream.
@@ -144,6 +146,7 @@ class Port {
     void bind(const UdpEndpointOptions &o, uint32_t requested, const std::string &uri) {
         auto socket = std::make_unique<UdpSocket>(o.at, uri);
         granted_ = socket->receive_buffer(requested); // before the first datagram can arrive
+        socket->send_buffer(answers_bytes);
         if (is_multicast(o.at)) {
             socket->join(o.at, o.interface);
             socket->multicast(o.interface, replies_ttl);

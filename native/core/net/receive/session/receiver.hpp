@@ -30,6 +30,7 @@ struct ReceiverCounts {
 template <class Store> class Receiver {
   public:
     static constexpr size_t pending_max = 256, cooling_max = 1024;
+    static constexpr uint32_t unproved_requests_max = 96; // a second
 
     Receiver(ReceiverOptions options, Store &store, int64_t now)
         : options_(options), store_(store), control_(options.control), now_(now) {}
@@ -80,12 +81,7 @@ template <class Store> class Receiver {
         for (const auto &image : images_) image->tick(now_, out, random);
         remove_done_images();
         std::erase_if(cooling_, [&](const Cooling &old) { return now_ >= old.until; });
-        for (Pending &one : pending_) {
-            if (!one.is_due(status_size(options_))) continue;
-            if (!out.send(one.from, wire::bytes_of(setup_request(one.session)), status_size(options_))) continue;
-            one.sent = status_size(options_);
-            ++counts_.setup_requests;
-        }
+        send_setup_requests(out);
         std::erase_if(pending_, [&](const Pending &one) { return now_ >= one.until; });
         challenges_.send(now_, options_.stream, options_.receiver, out, random);
         if (control_ && now_ >= control_request_at_) send_control_request(out);
@@ -102,7 +98,7 @@ template <class Store> class Receiver {
     int64_t next() const {
         int64_t next = INT64_MAX;
         for (const auto &image : images_) next = std::min(next, image->next());
-        for (const Pending &one : pending_) next = std::min(next, one.is_due(status_size(options_)) ? now_ : one.until);
+        for (const Pending &one : pending_) next = std::min(next, is_due(one) ? now_ : std::min(one.until, requests_until_));
         if (challenges_.pending()) next = now_;
         if (control_) next = std::min(next, control_request_at_);
         return std::max(next, now_);
@@ -178,6 +174,26 @@ template <class Store> class Receiver {
             one->proved = true;
             one->sent = 0;
             coming_ns_ = now_;
+        }
+    }
+    // The kernel keeps each datagram for a host that is not there for seconds, in the room that all answers need. So sources that
+    // proved nothing draw few requests a second together, in turn.
+    bool is_due(const Pending &one) const {
+        return one.is_due(status_size(options_)) && (requests_left_ != 0 || one.proved || is_proved(one.from));
+    }
+    template <class Out> void send_setup_requests(Out &out) {
+        if (now_ >= requests_until_) {
+            requests_until_ = now_ + 1'000'000'000;
+            requests_left_ = unproved_requests_max;
+        }
+        const size_t count = pending_.size(), first = count == 0 ? 0 : counts_.setup_requests % count;
+        for (size_t i = 0; i < count; ++i) {
+            Pending &one = pending_[(first + i) % count];
+            if (!is_due(one)) continue;
+            if (!out.send(one.from, wire::bytes_of(setup_request(one.session)), status_size(options_))) continue;
+            one.sent = status_size(options_);
+            if (!one.proved && !is_proved(one.from)) --requests_left_;
+            ++counts_.setup_requests;
         }
     }
     wire::StatusFrame setup_request(int32_t session) const { return make_status(options_, session, wire::flag_send_setup); }
@@ -371,6 +387,8 @@ template <class Store> class Receiver {
     Store &store_;
     std::vector<std::unique_ptr<Image>> images_;
     std::vector<Pending> pending_;
+    int64_t requests_until_ = INT64_MIN;
+    uint32_t requests_left_ = 0;
     SourceChallenges challenges_;
     int64_t coming_ns_ = 0;
     Address refused_from_, displaced_from_;
