@@ -32,6 +32,7 @@ class MessageWatch:
         assert trigger.when is not None
         self._trigger, self._selector, self._fire = trigger, selector, fire
         self._condition = Condition(trigger.when)
+        self._is_of_frames = parse(trigger.target).kind.by_reference
         self._subscription: Any = None
         self._fd = -1
         self._told: set[str] = set()
@@ -44,7 +45,7 @@ class MessageWatch:
         options: dict[str, Any] = {}
         if "drop_after" in subscription_options(channel) and not self._trigger.block:
             options["drop_after"] = 0.0
-        if parse(channel).kind.by_reference:
+        if self._is_of_frames:
             options |= {"conflate": False, "when_slow": "skip"}
         with contextlib.suppress(NotFound):  # a frames channel is made by its publication
             self._subscription = open_handle("subscribe", channel, options)
@@ -74,7 +75,7 @@ class MessageWatch:
                 count += 1
                 first = first or f"{self._trigger.when}: {_shown(message)}"
         if (missed := self._lost() - lost) > 0:
-            what = "frames" if parse(self._trigger.target).kind.by_reference else "bytes"
+            what = "frames" if self._is_of_frames else "bytes"
             log.warning(
                 "the trigger %s did not see %d %s of %s", name_of(self._trigger), missed, what, self._trigger.target
             )
@@ -82,11 +83,7 @@ class MessageWatch:
             self._fire(name_of(self._trigger), first, None, count)
 
     def _lost(self) -> int:
-        return int(
-            self._subscription.lost_messages
-            if parse(self._trigger.target).kind.by_reference
-            else self._subscription.lost
-        )
+        return int(self._subscription.lost_messages if self._is_of_frames else self._subscription.lost)
 
     def _fits(self, message: Any) -> bool:
         try:

@@ -19,9 +19,8 @@ class Port {
   public:
     static constexpr uint8_t replies_ttl = 64; // over multicast: as far as the sender may be
     static constexpr uint64_t duty_cycle_bytes = 256 * 1024;
-    static constexpr uint32_t answers_bytes =
-        512 * 1024; // of the socket, for answers: also those that wait for a host that is not there
-    static constexpr int64_t search_ns = 20'000'000; // between two searches for a stream without a receiver here
+    static constexpr uint32_t answers_bytes = 512 * 1024; // of the socket's room: answers may wait for a host that is not there
+    static constexpr int64_t search_ns = 20'000'000;      // between two searches for a stream without a receiver here
 
     // What receives one stream.
     class Sink {

@@ -57,9 +57,7 @@ class HistorySubscription(Subscription[Message]):
         self._read: dict[int, int] = {}  # the last live message of a session that was read
         self._keys: dict[int, Key] = {}
         self._dropped: set[Key] = set()
-        self._unplaced: set[int] = (
-            set()
-        )  # sessions that were gone when a loss was seen: it may be in front of their next message
+        self._unplaced: set[int] = set()  # sessions gone when a loss was seen: it may be before their next message
         self._last: Received | None = None
         self._next: tuple[Any, Received | None] | None = None  # read by `ready`
         self._looked, self._lost = float("-inf"), live.lost
