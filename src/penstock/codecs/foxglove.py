@@ -5,7 +5,6 @@ The table is that of foxglove-sdk; a test compares them. Times are objects of `s
 
 from __future__ import annotations
 
-import difflib
 import functools
 from typing import Any
 
@@ -89,6 +88,8 @@ def check(schema: str, found: dict[str, Any] | None, whose: str) -> None:
         return
     name = schema.removeprefix(PREFIX)
     if name not in schemas() or name == "Time":
+        import difflib  # only where something is wrong
+
         near = difflib.get_close_matches(name, schemas(), 1)
         raise Invalid(f"Foxglove has no schema {schema}" + (f": did you mean {PREFIX}{near[0]}?" if near else ""))
     if found is not None and (wrong := _misfit(name, found, "")):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import secrets
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -209,7 +208,7 @@ def _format(options: LogOptions, codec: Codec, fd: int, hold: _native.OpenHold |
         initial_term_id=options.initial_term_id,
         stream_id=options.stream_id,
         start_position=options.start_position,
-        epoch=secrets.randbits(63),
+        epoch=files.new_epoch(),
         metadata=codecs.described(
             {} if options.last is None else {"last": options.last}, codec.spec, _native.METADATA_MAX
         ),

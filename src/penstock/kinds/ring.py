@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -54,7 +53,7 @@ def _format(options: RingOptions, codec: Codec, fd: int, hold: _native.OpenHold 
         slots=options.max_members,
         start_position=options.start_position,
         start_sequence=options.start_sequence,
-        epoch=secrets.randbits(63),
+        epoch=files.new_epoch(),
         metadata=codecs.metadata(codec),
         boot_id=files.boot_id(),
         hold=hold,

@@ -10,7 +10,6 @@ import errno
 import functools
 import glob
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -105,7 +104,7 @@ def fsync_folder(path: Path) -> None:
 
 def fresh_path(path: Path, prefix: str = ".") -> Path:
     """A name beside `path` for the file that will replace it. No other process or thread has it: process ids are not unique in containers."""
-    return path.with_name(f"{prefix}{path.name}.{secrets.token_hex(8)}.{os.getpid()}.new")
+    return path.with_name(f"{prefix}{path.name}.{os.urandom(8).hex()}.{os.getpid()}.new")
 
 
 def remove_left(path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Sequence
-from html import escape
 
 RIGHT = "text-align:right;font-variant-numeric:tabular-nums"
 
@@ -42,6 +41,8 @@ def moment(ns: int) -> str:
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[str] = (), caption: str = "") -> str:
     """A table. right: titles of columns of numbers. It takes its colours from the notebook, so it follows a dark theme."""
+    from html import escape  # only notebooks need it
+
     numbers = set(right)
 
     def cell(tag: str, title: str, text: str) -> str:

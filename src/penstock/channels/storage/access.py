@@ -11,7 +11,6 @@ import errno
 import functools
 import grp
 import os
-import secrets
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -105,7 +104,7 @@ def _unnamed(at: int) -> tuple[int, str | None]:
     if os.path.isdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
             return os.open(".", os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, FILE_MODE, dir_fd=at), None
-    name = f".new-{os.getpid()}-{secrets.token_hex(8)}"
+    name = f".new-{os.getpid()}-{os.urandom(8).hex()}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.open(name, flags, FILE_MODE, dir_fd=at), name
 

@@ -283,6 +283,11 @@ def printable(path: os.PathLike[str] | str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def new_epoch() -> int:
+    """A random number of 63 bits, which tells the positions of a new channel from those of the one before it."""
+    return int.from_bytes(os.urandom(8), "little") >> 1
+
+
 @functools.cache
 def boot_id() -> bytes:
     """Sixteen bytes that change with every boot; zeros if the kernel does not have them."""

@@ -11,7 +11,6 @@ from typing import Any, TypeVar, cast
 
 from penstock._native import core as _native
 from penstock.channels.checks import HasChannel, limit_of
-from penstock.channels.waiting import reasons
 from penstock.channels.waiting.loops import patiently, readable
 from penstock.errors import TimedOut
 
@@ -65,6 +64,8 @@ def explained(
     """The text of the error of a wait in an event loop, which is noted at that moment, with the reason. what: it waits for."""
 
     def text() -> str:
+        from penstock.channels.waiting import reasons  # only where a wait fails
+
         told = why if isinstance(why, str) else why()
         return told + reasons.of_noted(handle, what)
 

@@ -7,7 +7,6 @@ lasts as long as the array does. Nothing is copied on the way.
 from __future__ import annotations
 
 import math
-import secrets
 import time
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -43,7 +42,7 @@ def _format(options: FrameOptions, _: Codec, fd: int) -> None:
         frame_bytes=options.frame_bytes,
         start_position=options.start_position,
         start_sequence=options.start_sequence,
-        epoch=secrets.randbits(63),
+        epoch=files.new_epoch(),
         metadata=codecs.metadata(codecs.from_spec(options.spec), options.attributes),
         boot_id=files.boot_id(),
     )

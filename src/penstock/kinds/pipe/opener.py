@@ -6,7 +6,6 @@ The patterns in which peers answer are in `sockets.py`; both are made of pipes f
 from __future__ import annotations
 
 import contextlib
-import secrets
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Self
 
@@ -42,7 +41,7 @@ def _format(options: PipeOptions, codec: Codec, fd: int, hold: _native.OpenHold 
         max_pipes=options.max_pipes,
         max_messages=options.max_messages,
         start_position=options.start_position,
-        epoch=secrets.randbits(63),
+        epoch=files.new_epoch(),
         metadata=codecs.metadata(codec),
         boot_id=files.boot_id(),
         hold=hold,

@@ -11,7 +11,7 @@ from penstock._native import core as _native
 from penstock.channels.checks import deadline_of, limit_of
 from penstock.channels.interfaces import roles
 from penstock.channels.interfaces.patterns import Body
-from penstock.channels.waiting import awaiting, loops, reasons
+from penstock.channels.waiting import awaiting, loops
 from penstock.errors import (
     DecodeError,
     Disconnected,
@@ -264,7 +264,7 @@ class PipeRequester(Socket, _Requester):
             while not pending.done:
                 left = SLICE if deadline is None else min(deadline - time.monotonic(), SLICE)
                 if not self._receive(max(left, 0)) and (left <= 0 or self._is_stepped()) and not pending.done:
-                    why = reasons.of_noted(self._sub, "a reply") if timeout else ""
+                    why = awaiting.explained(self._sub, "", "a reply")() if timeout else ""
                     raise TimedOut(f"{self.channel}: no reply within the timeout{why}")
 
     def _receive(self, timeout: float) -> bool:

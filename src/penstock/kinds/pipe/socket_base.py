@@ -20,7 +20,7 @@ from penstock.channels.status import ChannelStatus
 from penstock.channels.storage import memory, reopening
 from penstock.channels.storage.reopening import ReopenArgs
 from penstock.channels.uri.channel import Channel
-from penstock.channels.waiting import awaiting, loops, reasons
+from penstock.channels.waiting import awaiting, loops
 from penstock.codecs import Codec, buffers, multipart
 from penstock.errors import DecodeError, Invalid, ServerError, TimedOut, TooLarge
 from penstock.kinds.pipe import opener as pipe
@@ -286,7 +286,7 @@ class Socket(Strict):
     def _noted(self, *, timed: bool) -> Iterator[Callable[[], str]]:
         with awaiting.noted(self._sub, timed=timed) as note:
             note.begin()
-            yield lambda: reasons.of_noted(self._sub, "messages")
+            yield awaiting.explained(self._sub, "", "messages")
 
     async def _wait_for_event(self) -> None:
         await loops.readable(self.fileno())

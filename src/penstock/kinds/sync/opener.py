@@ -7,7 +7,6 @@ last member. A member's work is in `member.py`.
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -47,7 +46,7 @@ def _format(options: SyncOptions, codec: Codec, fd: int, hold: _native.OpenHold 
         stream_id=log.stream_id,
         initial_term_id=log.initial_term_id,
         start_position=log.start_position,
-        epoch=secrets.randbits(63),
+        epoch=files.new_epoch(),
         metadata=codecs.metadata(codec),
         boot_id=files.boot_id(),
         sync=True,

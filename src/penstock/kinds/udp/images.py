@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import secrets
 from collections.abc import Iterator
 
 from penstock import codecs
@@ -21,7 +20,7 @@ def epoch_of(path: str) -> int:
     """The epoch of an image's positions: the same for every recorder and every query. An image that is gone has one of its own."""
     with contextlib.suppress(FileNotFoundError, Corrupt), _opened(path) as fd:
         return _epoch(fd, path)
-    return secrets.randbits(63)
+    return files.new_epoch()
 
 
 def left(channel: Channel) -> Iterator[tuple[str, Codec]]:

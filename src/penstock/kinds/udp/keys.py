@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-import secrets
 from pathlib import Path
 
 from penstock.errors import Invalid, SystemFailure
@@ -42,7 +41,7 @@ def create(key_file: str | os.PathLike[str]) -> Path:
         raise SystemFailure(error.errno, f"cannot make {path}: {error.strerror}") from error
     with os.fdopen(fd, "w") as file:
         os.fchmod(fd, 0o600)  # whatever the umask is
-        file.write(base64.b64encode(secrets.token_bytes(LENGTH)).decode() + "\n")
+        file.write(base64.b64encode(os.urandom(LENGTH)).decode() + "\n")
         file.flush()
         os.fsync(fd)
     return path

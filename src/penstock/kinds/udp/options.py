@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -113,7 +112,7 @@ class UdpOptions(Network):
 
     def log(self, stream: int) -> LogOptions:
         """The log that the publication writes, as an ordinary log has it."""
-        term_id = secrets.randbits(32) - (1 << 31)
+        term_id = int.from_bytes(os.urandom(4), "little", signed=True)
         return LogOptions(
             capacity=self.capacity,
             term_length=self.term_length,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import time
 from typing import Any
 
@@ -194,7 +193,7 @@ class SentTap:
     def _opened(self, path: str, start: str, position: int) -> tuple[SessionTap, dict[str, Any]]:
         tap, about, metadata = _open_log(path, self.channel, (start, position), self._patience)
         codec = codecs.from_metadata(metadata, self.channel)
-        return tap, about | {"epoch": secrets.randbits(63), "codec": codec.spec}
+        return tap, about | {"epoch": files.new_epoch(), "codec": codec.spec}
 
 
 def open_sent_tap(channel: Channel, *, start: str | int = "newest", drop_after: float | None = None) -> SentTap:
