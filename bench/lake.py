@@ -66,7 +66,7 @@ def _ratio(report: Report) -> float | None:
 
 
 def _has_sail(report: Report) -> bool:
-    from penstock.spark import sail
+    from penstock.spark.runtime import sail
 
     try:
         sail.check("Sail")

@@ -82,7 +82,7 @@ class Report:
         try:
             import pyspark  # noqa: F401
 
-            from penstock.spark.jvm import find_java
+            from penstock.spark.runtime.jvm import find_java
 
             find_java()
         except (ImportError, penstock.NotFound) as error:

@@ -15,7 +15,7 @@ from typing import Self
 import psutil
 import pyspark
 
-from penstock.spark.jvm import java_environment
+from penstock.spark.runtime.jvm import java_environment
 
 HERE = Path(__file__).parent
 

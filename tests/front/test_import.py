@@ -45,7 +45,7 @@ assert run(["ls"]) == 0
 def test_the_data_source_loads_no_pandas():
     """Each of Spark's Python workers imports it."""
     pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'penstock[spark]'")
-    assert set(loaded("import penstock.spark.source", ("pandas", "pyarrow.dataset"))) <= set(HEAVY)
+    assert set(loaded("import penstock.spark.source.data_source", ("pandas", "pyarrow.dataset"))) <= set(HEAVY)
 
 
 def test_every_public_name_is_there_and_listed():

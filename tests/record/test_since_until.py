@@ -40,7 +40,7 @@ def test_a_call_refuses_since_later_than_until(held, tmp_path, name):
 
 
 def test_the_spark_source_refuses_since_later_than_until(held):
-    from penstock.spark.options import Request
+    from penstock.spark.source.options import Request
 
     with pytest.raises(errors.Invalid, match="since is later than until"):
         Request.of({"path": str(held.path), "since": LATE, "until": EARLY})

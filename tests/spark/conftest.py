@@ -34,7 +34,7 @@ def end_jvm():
 def spark_environment(request):
     """The variables of Spark's Python workers: an object storage, and a folder of channels. Workers have the environment that the JVM starts with."""
     pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'penstock[spark]'")
-    from penstock.spark.jvm import find_java
+    from penstock.spark.runtime.jvm import find_java
 
     try:
         find_java()

@@ -85,7 +85,7 @@ def once(batches):
 positions = penstock.spark.load(spark, archive, columns=["position"], stream="log:s")
 print("COUNT", positions.mapInArrow(once, "position bigint").count())
 from pyspark import SparkContext
-from penstock.spark import jvm
+from penstock.spark.runtime import jvm
 group = SparkContext._gateway.proc.pid
 os.killpg(group, 19)
 __import__("threading").Timer(1, os.killpg, (group, 9)).start()
@@ -95,7 +95,7 @@ jvm.stop(spark)
 
 
 def run(program, *arguments, cwd=None, **more):
-    from penstock.spark.jvm import java_environment
+    from penstock.spark.runtime.jvm import java_environment
 
     environment = {**os.environ, **java_environment(), "SPARK_LOCAL_IP": "127.0.0.1", **more}
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -171,7 +171,7 @@ def test_a_dead_consumer_is_forgotten_by_a_command(archive):
 
 
 def test_a_query_ends_without_a_trace_when_its_jvm_dies(capsys):
-    from penstock.spark import workers
+    from penstock.spark.runtime import workers
 
     for error in (BrokenPipeError(32, "Broken pipe"), EOFError()):
         workers.report_unless_closed(type(error), error, None)

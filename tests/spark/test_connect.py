@@ -54,7 +54,7 @@ spark.stop()
 @pytest.fixture
 def environment():
     """Where Java, Penstock and this interpreter are."""
-    from penstock.spark.jvm import java_environment
+    from penstock.spark.runtime.jvm import java_environment
 
     try:
         java = java_environment()

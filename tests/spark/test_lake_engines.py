@@ -110,7 +110,7 @@ def opened(request, name):
 def sail():
     """A session on a server of Sail's, whose data sources see this test's channels."""
     pytest.importorskip("pysail", reason="Sail is not installed: pip install 'penstock[sail]'")
-    from penstock.spark import sail
+    from penstock.spark.runtime import sail
 
     with sail.session() as made:
         yield made
@@ -423,7 +423,7 @@ WRONG_OPTIONS = [
 
 def test_a_wrong_option_of_a_live_read_is_one_line(archive, session):
     from penstock.spark import register
-    from penstock.spark.failures import failure
+    from penstock.spark.runtime.failures import failure
 
     register(session)
     for options, text in WRONG_OPTIONS:

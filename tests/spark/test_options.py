@@ -42,7 +42,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("options", "text"), WRONG)
 def test_wrong_options_are_errors(recorded, options, text):
-    from penstock.spark.options import Request
+    from penstock.spark.source.options import Request
 
     with pytest.raises(penstock.PenstockError, match=re.escape(text)) as caught:
         Request.of({"path": str(recorded.path), **options}).plan()
@@ -108,7 +108,7 @@ def test_an_error_is_one_line(recorded, tmp_path):
 
 
 def test_an_error_of_spark_becomes_one_line():
-    from penstock.spark.failures import failure
+    from penstock.spark.runtime.failures import failure
 
     text = "\n".join(
         ["An error occurred", "  File x", "penstock.errors.Corrupt: a.seg: byte 3 is wrong", "\tat java", ""]

@@ -100,7 +100,7 @@ def test_names():
     assert name_of("s3://bucket/tables").startswith("pipeline-tables-")
     assert name_of("/a/t") != name_of("/b/t")
     pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'penstock[spark]'")
-    from penstock.spark import options
+    from penstock.spark.source import options
 
     for place in ("/", "/…", "/" + "x" * 300):
         options.consumer_name(name_of(place))

@@ -90,14 +90,14 @@ def test_a_package_that_is_missing_is_one_line(monkeypatch, asked, archive, tmp_
 
 def test_sail_finds_the_data_source_by_itself(archive, tmp_path, monkeypatch):
     """By its entry point, which a package in front of all others brings here: the installed one may be older."""
-    from penstock.spark import sail
+    from penstock.spark.runtime import sail
 
     archive.append("log:a", [b"1", b"2"])
     there = tmp_path / "packages" / "penstock_found-1.dist-info"
     there.mkdir(parents=True)
     (there / "METADATA").write_text("Metadata-Version: 2.1\nName: penstock-found\nVersion: 1\n")
     (there / "entry_points.txt").write_text(
-        "[pysail.datasources]\npenstock = penstock.spark.source:PenstockDataSource\n"
+        "[pysail.datasources]\npenstock = penstock.spark.source.data_source:PenstockDataSource\n"
     )
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(there.parent), os.environ.get("PYTHONPATH")])))
     with sail.session() as spark:
@@ -111,7 +111,7 @@ def test_tables_on_an_object_storage_are_asked(object_storage, archive, monkeypa
     from conftest import storage_environment
 
     from penstock.spark import lake as lakes
-    from penstock.spark import sail
+    from penstock.spark.runtime import sail
 
     for key, value in storage_environment(object_storage).items():
         monkeypatch.setenv(key, value)
@@ -127,7 +127,7 @@ def test_tables_on_an_object_storage_are_asked(object_storage, archive, monkeypa
 
 KILLED = """
 import sys, psutil, time
-from penstock.spark import sail
+from penstock.spark.runtime import sail
 with sail.session() as spark:
     print(*[one.pid for one in psutil.Process().children()], flush=True)
     sys.stdin.read()
@@ -140,7 +140,7 @@ def test_the_server_ends_with_its_process():
             [sys.executable, "-c", KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as process:
             (server,) = [psutil.Process(int(pid)) for pid in process.stdout.readline().split()]
-            assert "penstock.spark.sail" in server.cmdline()
+            assert "penstock.spark.runtime.sail" in server.cmdline()
             if how is not None:
                 process.send_signal(how)
             else:
@@ -149,11 +149,12 @@ def test_the_server_ends_with_its_process():
 
 
 def test_a_server_that_is_killed_is_an_error(archive, tmp_path):
-    from penstock.spark import pipeline, sail
+    from penstock.spark import pipeline
+    from penstock.spark.runtime import sail
 
     archive.append("log:a", [b"1"])
     with sail.session() as spark:
-        (server,) = [one for one in psutil.Process().children() if "penstock.spark.sail" in one.cmdline()]
+        (server,) = [one for one in psutil.Process().children() if "penstock.spark.runtime.sail" in one.cmdline()]
         server.kill()
         with pytest.raises(penstock.PenstockError, match="failed"):
             pipeline.run(spark, archive.path, tmp_path / "t")

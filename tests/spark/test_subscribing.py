@@ -90,8 +90,8 @@ def test_a_batch_waits_for_enough_messages(archive):
     """As Kafka's minOffsetsPerTrigger: the first batch comes at once, a later one when there is enough, or after maxTriggerDelay."""
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-    from penstock.spark.options import Request
-    from penstock.spark.streaming import StreamReader
+    from penstock.spark.source.options import Request
+    from penstock.spark.source.streaming import StreamReader
 
     options = {"path": str(archive.path), "minOffsetsPerTrigger": "10", "maxTriggerDelay": "1s"}
     add(archive, "log:a", 3)
@@ -125,7 +125,7 @@ def test_a_batch_waits_for_enough_messages(archive):
     ],
 )
 def test_limits_that_contradict_are_refused(archive, options, text):
-    from penstock.spark.options import Request
+    from penstock.spark.source.options import Request
 
     with pytest.raises(penstock.Invalid, match=text):
         Request.of({"path": str(archive.path), **options}, streaming=True)
@@ -136,8 +136,8 @@ def test_the_loss_of_an_epochs_end_is_marked(archive, cut):
     """The next row of the stream is of another epoch then, as after each purge or cut of all that programs appended."""
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-    from penstock.spark.options import Request
-    from penstock.spark.streaming import StreamReader
+    from penstock.spark.source.options import Request
+    from penstock.spark.source.streaming import StreamReader
 
     options = {"path": str(archive.path), "failOnDataLoss": "mark"}
     add(archive, "log:a", 3)

@@ -7,7 +7,7 @@ import types
 import pytest
 
 from penstock.errors import NotFound
-from penstock.spark import workers
+from penstock.spark.runtime import workers
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from penstock import codecs
 pyspark = pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'penstock[spark]'")
 import pyarrow as pa  # noqa: E402
 
-from penstock.spark.staging import Encoding  # noqa: E402
-from penstock.spark.writing import Target  # noqa: E402
+from penstock.spark.source.staging import Encoding  # noqa: E402
+from penstock.spark.source.writing import Target  # noqa: E402
 
 pytestmark = [
     pytest.mark.spark,
@@ -172,7 +172,7 @@ def test_a_frame_goes_into_an_archive(spark, tmp_path):
 
 
 def test_errors_are_ours_and_leave_nothing(spark, channels, tmp_path):
-    from penstock.spark.failures import failure
+    from penstock.spark.runtime.failures import failure
 
     for options, text in (
         ({"channel": "log:out", "sinse": "1"}, "there is no option sinse for writing"),
@@ -188,7 +188,7 @@ def test_errors_are_ours_and_leave_nothing(spark, channels, tmp_path):
 
 def dying(steps):
     """A data source that dies in its commit: at the first of the steps in a file, which it takes out of it."""
-    from penstock.spark.source import PenstockDataSource
+    from penstock.spark.source.data_source import PenstockDataSource
 
     class Dying(PenstockDataSource):
         @classmethod

@@ -26,8 +26,8 @@ __all__ = ["load", "register", "session", "sql", "table"]
 
 
 def session(name: str = "penstock", *, master: str | None = None, **conf: Any) -> SparkSession:
-    """A Spark session set up for Penstock: JVM found, data source registered. See `penstock.spark.jvm`."""
-    from penstock.spark.jvm import build_session
+    """A Spark session set up for Penstock: JVM found, data source registered. See `penstock.spark.runtime.jvm`."""
+    from penstock.spark.runtime.jvm import build_session
 
     spark = build_session(name, master=master, conf=conf)
     register(spark)
@@ -54,8 +54,8 @@ def load(
     live: with the messages that only shared memory of this machine has, each once, also of streams that the archive does not have. Each
     query of the DataFrame is as new as its own plan. Registers the data source, if that was not done. Raises `Invalid` or `NotFound` for an argument, archive or stream that is wrong.
     """
-    from penstock.spark import options
-    from penstock.spark.source import columns_of
+    from penstock.spark.source import options
+    from penstock.spark.source.data_source import columns_of
 
     asked = {"path": os.fspath(archive)}
     if stream is not None:
@@ -109,7 +109,7 @@ def table(
         return lake.table(spark, Lake(out, archive, strict=strict), name)
     if archive is not None or strict:
         raise Invalid("archive= and strict= go with live=True: a table's snapshot is of the table alone")
-    from penstock.spark import frames
+    from penstock.spark.files import frames
 
     return frames.table(spark, out, name, stream=stream, version=version)
 
@@ -130,8 +130,8 @@ def register(spark: SparkSession) -> None:
 
     Where Penstock is installed, Spark finds the source by itself; in a session that began before that, it does not.
     """
-    from penstock.spark.jvm import check_interpreter
-    from penstock.spark.source import PenstockDataSource
+    from penstock.spark.runtime.jvm import check_interpreter
+    from penstock.spark.source.data_source import PenstockDataSource
 
     check_interpreter(spark)
     spark.dataSource.register(PenstockDataSource)

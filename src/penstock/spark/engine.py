@@ -6,8 +6,8 @@ import json
 import threading
 from typing import TYPE_CHECKING, Any
 
-from penstock.spark.failures import failure
-from penstock.spark.workers import errors_in_one_line
+from penstock.spark.runtime.failures import failure
+from penstock.spark.runtime.workers import errors_in_one_line
 from penstock.tables import tasks as work
 from penstock.tables.engine import Progress, Row
 

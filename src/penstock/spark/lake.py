@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.errors import Invalid, PenstockError
-from penstock.spark import frames, queries, translation
-from penstock.spark.failures import failure, unlogged
+from penstock.spark import queries
+from penstock.spark.files import frames
+from penstock.spark.runtime.failures import failure, unlogged
+from penstock.spark.sql import translation
 from penstock.tables.lake import Cut, Lake, Missing, StreamCut
 from penstock.tables.lake.parts import Asked, MemoryPart, RangePart
 
@@ -38,7 +40,7 @@ def frame(spark: SparkSession, cut: StreamCut) -> DataFrame:
         )
     asked = Asked(cut.schema, cut.contract, cut.erased, True)
     if ranges := [part for part in cut.rest if isinstance(part, RangePart)]:
-        from penstock.spark.parts_source import PartsSource, packed
+        from penstock.spark.files.parts_source import PartsSource, packed
 
         spark.dataSource.register(PartsSource)
         reader = spark.read.format(PartsSource.name()).schema(frames.ddl_of(cut.schema))

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.columns.parts import table_name
 from penstock.errors import Invalid, PenstockError
-from penstock.spark import definitions as written_down
-from penstock.spark import frames
-from penstock.spark.definitions import Definition
-from penstock.spark.failures import failure, unlogged
-from penstock.spark.naming import Names, quoted
+from penstock.spark.files import frames
+from penstock.spark.runtime.failures import failure, unlogged
+from penstock.spark.sql import definitions as written_down
+from penstock.spark.sql.definitions import Definition
+from penstock.spark.sql.naming import Names, quoted
 from penstock.tables import reading as tables
 from penstock.tables import stats
 from penstock.tables.delta import Table
@@ -54,7 +54,7 @@ def plan(spark: SparkSession, found: Sequence[Definition], channels: Iterable[st
     channels: all streams that may be read. `Invalid`, with file and line, for a query that Spark cannot parse, a name that there is
     not, or definitions in a circle.
     """
-    from penstock.spark.relations import relations
+    from penstock.spark.sql.relations import relations
 
     def reads(one: Definition) -> list[str]:
         if one.function is not None:
@@ -142,7 +142,7 @@ class _Work:
 
     def bring(self, one: Definition, reads: list[str]) -> tuple[int, bool]:
         """(rows, whether it was computed) of a table."""
-        from penstock.spark.sink import save
+        from penstock.spark.files.sink import save
 
         place = self.place / one.name
         there = Table.open(place)
@@ -210,7 +210,7 @@ def isolated(spark: SparkSession, settings: Mapping[str, str] | None = None) -> 
     from pyspark.sql import SparkSession
 
     from penstock.spark import register
-    from penstock.spark.sink import FileSink
+    from penstock.spark.files.sink import FileSink
 
     made = _CLONES.setdefault(spark, {})
     kind = frozenset((settings or {}).items())

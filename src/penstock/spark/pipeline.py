@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from penstock.errors import Invalid
-from penstock.spark import definitions, own_tables
+from penstock.spark import own_tables
 from penstock.spark.engine import SparkEngine
-from penstock.spark.failures import unlogged
+from penstock.spark.runtime.failures import unlogged
+from penstock.spark.sql import definitions
 from penstock.tables import following, pipeline
 from penstock.tables.engine import Progress
 from penstock.tables.options import Given, Options, Outcome

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.errors import Invalid, NotFound
-from penstock.spark import frames
-from penstock.spark.naming import Names, quoted
-from penstock.spark.statements import tokens
+from penstock.spark.files import frames
+from penstock.spark.sql.naming import Names, quoted
+from penstock.spark.sql.statements import tokens
 from penstock.tables import reading as tables
 from penstock.tables import stats
 from penstock.tables.delta import Table
@@ -49,9 +49,9 @@ def frame(spark: SparkSession, out: str | Place, query: str, window: float = 1.0
 
     Streams are named as in files of a user's tables. window: seconds of a row of `stats`. `NotFound` for a name that there is not, `Invalid` for a query that Spark cannot read.
     """
-    from penstock.spark.failures import unlogged
     from penstock.spark.own_tables import isolated
-    from penstock.spark.relations import relations
+    from penstock.spark.runtime.failures import unlogged
+    from penstock.spark.sql.relations import relations
 
     folder, session, width = _Folder(out), isolated(spark), stats.width_ns(window)
     with unlogged():
@@ -72,7 +72,7 @@ def frame(spark: SparkSession, out: str | Place, query: str, window: float = 1.0
 
 def by_spark(spark: SparkSession, out: str | Place, query: str, limit: int | None, window: float = 1.0) -> pa.Table:
     """The rows of a query, at most `limit`."""
-    from penstock.spark.failures import unlogged
+    from penstock.spark.runtime.failures import unlogged
 
     found = frame(spark, out, query, window)
     with unlogged():

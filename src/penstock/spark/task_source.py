@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from penstock.spark.workers import in_a_line
+from penstock.spark.runtime.workers import in_a_line
 from penstock.tables.tasks import run
 
 

@@ -205,7 +205,7 @@ WITHOUT = "channels, recordings, replay, export, pipeline --engine local and sql
 
 def _java() -> Finding:
     try:
-        from penstock.spark.jvm import find_java, java_version
+        from penstock.spark.runtime.jvm import find_java, java_version
 
         home, source = find_java()
     except penstock.Unsupported as error:

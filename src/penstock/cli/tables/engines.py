@@ -30,7 +30,7 @@ def check(engine: str, known: tuple[str, ...], master: str | None, what: str, *n
     if engine == "spark":
         check_installed("pyarrow", *needed, "pyspark", what=what, extra="spark")
     elif engine == "sail":
-        from penstock.spark import sail
+        from penstock.spark.runtime import sail
 
         check_installed("pyarrow", *needed, what=what, extra="sail")
         sail.check(f"{what} --engine sail")
@@ -43,7 +43,7 @@ def check(engine: str, known: tuple[str, ...], master: str | None, what: str, *n
 @contextlib.contextmanager
 def session(engine: str, name: str, master: str | None, conf: dict[str, Any] | None = None) -> Iterator[SparkSession]:
     """A session on Spark or on Sail. conf: settings of Spark."""
-    from penstock.spark import jvm, sail
+    from penstock.spark.runtime import jvm, sail
 
     if engine == "sail":
         with sail.session() as made:

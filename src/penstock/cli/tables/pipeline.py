@@ -189,9 +189,10 @@ def _by_spark(
     pause: float | None,
     json: bool,
 ) -> None:
-    from penstock.spark import definitions, jvm
     from penstock.spark import pipeline as job
-    from penstock.spark.failures import failure, unlogged
+    from penstock.spark.runtime import jvm
+    from penstock.spark.runtime.failures import failure, unlogged
+    from penstock.spark.sql import definitions
 
     definitions.load(own)
     try:

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from penstock.columns.parts import Writer
 from penstock.errors import Invalid
-from penstock.spark.workers import in_a_line
+from penstock.spark.runtime.workers import in_a_line
 from penstock.tables.delta import STATE
 from penstock.tables.delta_files import Added, describe_file
 from penstock.tables.places import Place

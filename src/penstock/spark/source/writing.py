@@ -22,8 +22,8 @@ from pyspark.sql.types import StructType
 from penstock import Archive
 from penstock.errors import Invalid, NotFound
 from penstock.record.write.outbox import Outbox, check_target
-from penstock.spark import staging
-from penstock.spark.staging import Encoding
+from penstock.spark.source import staging
+from penstock.spark.source.staging import Encoding
 from penstock.util.storage import local
 
 SHARED = ("channel", "archive", "path", "codec", "timeColumn", "timeout", "whenUnknown", "outbox")

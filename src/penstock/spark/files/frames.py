@@ -56,7 +56,7 @@ def frame(spark: SparkSession, opened: Table, files: Sequence[File], columns: Se
     if not files:
         return empty(spark, schema)
     if not opened.place.is_local:
-        from penstock.spark.parquet_source import ParquetSource
+        from penstock.spark.files.parquet_source import ParquetSource
 
         spark.dataSource.register(ParquetSource)
         listed = json.dumps([[file.path, file.size] for file in files])

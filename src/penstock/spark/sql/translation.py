@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from penstock.errors import Invalid
-from penstock.spark.failures import unlogged
+from penstock.spark.runtime.failures import unlogged
 from penstock.util.extras import explain_missing
 
 OPEN, CLOSE = "\ue000", "\ue001"  # for private use: no query has these signs

@@ -1,6 +1,6 @@
 """Sail, an engine for Spark's queries without a JVM: its server in a process of its own, a session on it, and what it gives data sources.
 
-`python -m penstock.spark.sail` is that server. It ends with its standard input, so also when the process that began it is killed.
+`python -m penstock.spark.runtime.sail` is that server. It ends with its standard input, so also when the process that began it is killed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def session() -> Iterator[SparkSession]:
     from pyspark.sql.connect.session import SparkSession
 
     with subprocess.Popen(
-        [sys.executable, "-m", "penstock.spark.sail"],
+        [sys.executable, "-m", "penstock.spark.runtime.sail"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from penstock.spark.sail import arrow_schema
-from penstock.spark.workers import in_a_line
+from penstock.spark.runtime.sail import arrow_schema
+from penstock.spark.runtime.workers import in_a_line
 from penstock.tables.lake.parts import Asked, RangePart
 
 TASK_BYTES = 32 << 20

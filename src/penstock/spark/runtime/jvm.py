@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import NotFound
-from penstock.spark.failures import failure, how_jvm_ended, unlogged
-from penstock.spark.workers import is_left
+from penstock.spark.runtime.failures import failure, how_jvm_ended, unlogged
+from penstock.spark.runtime.workers import is_left
 from penstock.util.extras import explain_missing
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from penstock.errors import NotFound
 from penstock.record import Lost, Range, ReadPlanner, assign_losses, intervals
 from penstock.record.read.ranges import with_lost
 from penstock.record.read.rows import WHOLE
-from penstock.spark.options import Request
-from penstock.spark.streaming import arrange, log
+from penstock.spark.source.options import Request
+from penstock.spark.source.streaming import arrange, log
 from penstock.tables.lake import memory
 from penstock.tables.lake.cut import Found, Sources, find
 

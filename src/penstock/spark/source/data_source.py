@@ -21,10 +21,10 @@ from pyspark.sql.types import StructType
 
 from penstock.columns.contract.types import PLAIN
 from penstock.errors import Invalid, PenstockError
-from penstock.spark.options import DEFAULT, TYPES, Request, chosen, path_of
-from penstock.spark.sail import cast_to, is_server
-from penstock.spark.streaming import RangePartition, Refused, StreamReader, rows_of
-from penstock.spark.workers import in_a_line
+from penstock.spark.runtime.sail import cast_to, is_server
+from penstock.spark.runtime.workers import in_a_line
+from penstock.spark.source.options import DEFAULT, TYPES, Request, chosen, path_of
+from penstock.spark.source.streaming import RangePartition, Refused, StreamReader, rows_of
 
 
 class PenstockDataSource(DataSource):
@@ -64,13 +64,13 @@ class PenstockDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer of messages, onto a channel or into an archive."""
-        from penstock.spark.writing import batch_writer
+        from penstock.spark.source.writing import batch_writer
 
         return batch_writer(dict(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """The same of a streaming query, each of whose batches goes out once."""
-        from penstock.spark.writing import stream_writer
+        from penstock.spark.source.writing import stream_writer
 
         return stream_writer(dict(self.options), schema, overwrite)
 
@@ -105,7 +105,7 @@ class PenstockReader(DataSourceReader):
         """Ranges that the options leave."""
         request = self.request
         if request.live:
-            from penstock.spark import live  # it brings pandas: half of what a worker would take to start
+            from penstock.spark.source import live  # it brings pandas: half of what a worker would take to start
 
             return live.partitions(request) or [InputPartition(None)]
         return [RangePartition(one, request.since, request.until) for one in request.plan()] or [InputPartition(None)]
@@ -118,7 +118,7 @@ class PenstockReader(DataSourceReader):
         if isinstance(partition, RangePartition):
             found = rows_of(partition, self.columns, self.request.batch_rows)
         elif self.request.live:
-            from penstock.spark import live
+            from penstock.spark.source import live
 
             if isinstance(partition, live.LivePartition):
                 found = live.rows_of(partition, self.columns, self.request)

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from penstock.spark.sail import arrow_schema
-from penstock.spark.workers import in_a_line
+from penstock.spark.runtime.sail import arrow_schema
+from penstock.spark.runtime.workers import in_a_line
 from penstock.tables.places import Place
 from penstock.util.storage import reaching
 

@@ -13,7 +13,7 @@ from penstock import Archive
 from penstock.channels.uri.wildcards import check_patterns, matches
 from penstock.errors import Invalid
 from penstock.record import TIME_MAX, TIME_MIN, ArchiveWatch, Range, ReadPlanner, intervals, nanoseconds
-from penstock.spark import offsets
+from penstock.spark.source import offsets
 from penstock.util import storage
 from penstock.util.units import LEAST, MOST, interval, seconds
 

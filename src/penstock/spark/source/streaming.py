@@ -28,9 +28,9 @@ from pyspark.sql.streaming.datasource import (
 from penstock import Archive
 from penstock.errors import Invalid, NotFound, PenstockError, SystemFailure, Unsupported
 from penstock.record import ArchiveWatch, Consumer, Lost, Range, intervals
-from penstock.spark.offsets import Offset, Positions, positions_to_json
-from penstock.spark.options import Request
-from penstock.spark.workers import in_a_line
+from penstock.spark.runtime.workers import in_a_line
+from penstock.spark.source.offsets import Offset, Positions, positions_to_json
+from penstock.spark.source.options import Request
 from penstock.util.storage import is_remote
 
 log = logging.getLogger("penstock")

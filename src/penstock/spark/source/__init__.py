@@ -1,0 +1,1 @@
+"""The data source `penstock`: archives as rows, and rows as messages."""
