@@ -132,7 +132,7 @@ def _what_is_not_complete_is_done() -> None:
 
 
 def _one_failed_stream_stops_all() -> None:
-    from penstock.tables import tasks
+    from penstock.tables.work import tasks
 
     tasks.run = lambda task: {"number": task["number"], **tasks._write_range(task)}
 

@@ -21,7 +21,7 @@ def _a_commit_forgets_what_was_read() -> None:
 
 
 def _the_state_is_no_part_of_the_commit() -> None:
-    from penstock.tables import delta
+    from penstock.tables.delta import table as delta
 
     plain = delta.Table.commit
 
@@ -34,7 +34,8 @@ def _the_state_is_no_part_of_the_commit() -> None:
 
 
 def _recordings_of_two_archives_are_one() -> None:
-    from penstock.tables import pipeline, rebuilding, tasks
+    from penstock.tables import pipeline, rebuilding
+    from penstock.tables.work import tasks
 
     for module in (pipeline, rebuilding, tasks):
         module.recording_key = lambda epoch, recording: str(recording)  # type: ignore[attr-defined]

@@ -63,7 +63,7 @@ def _mortal(call: Callable[..., Any], left: list[int]) -> Callable[..., Any]:
 _COMMITTING = """
 import os, sys
 from penstock import tables
-from penstock.tables import delta
+from penstock.tables.delta import table as delta
 left, when = int(sys.argv[3]), sys.argv[4]
 def dies(real):
     def commit(*given, **named):

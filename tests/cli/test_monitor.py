@@ -225,7 +225,8 @@ def test_recordings_and_queries(tmp_path):
 
 def test_tables_are_counted_again_after_a_commit_only(tmp_path, monkeypatch):
     pytest.importorskip("deltalake")
-    from penstock.tables import delta, folder, pipeline
+    from penstock.tables import folder, pipeline
+    from penstock.tables.delta import table as delta
 
     archive = penstock.Archive(tmp_path / "a")
     with penstock.publish("log:a", codec="json") as pub, archive.record("log:a"):

@@ -19,11 +19,11 @@ from dying import run_until_commit
 import penstock
 from penstock import tables
 from penstock.export import export
-from penstock.tables import tasks
-from penstock.tables.delta import Table
-from penstock.tables.delta_files import describe_file
-from penstock.tables.places import Place
+from penstock.tables.delta.files import describe_file
+from penstock.tables.delta.places import Place
+from penstock.tables.delta.table import Table
 from penstock.tables.state import CACHE
+from penstock.tables.work import tasks
 
 
 def die(archive, out, commits, when):

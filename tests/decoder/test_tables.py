@@ -14,7 +14,8 @@ from decoder.rows import both, check_rows, send
 import penstock
 from penstock import codecs, tables
 from penstock.record.read import rows as making
-from penstock.tables import pipeline, tasks
+from penstock.tables import pipeline
+from penstock.tables.work import tasks
 
 ROUNDS = 200 if LONG else 16
 

@@ -25,7 +25,7 @@ from spark import stream_victim
 import penstock
 from penstock import tables
 from penstock.tables.consumer import name_of
-from penstock.tables.places import Place
+from penstock.tables.delta.places import Place
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'penstock[spark]'")
 pytestmark = [

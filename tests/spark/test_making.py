@@ -103,7 +103,7 @@ def test_a_live_recording_is_followed_run_by_run(archive, tmp_path):
 KILLED = """
 import sys, os
 import penstock.tables
-from penstock.tables import tasks
+from penstock.tables.work import tasks
 real, left = tasks.run, [int(sys.argv[3])]
 def run(task):
     left[0] -= 1

@@ -249,7 +249,7 @@ union all select * from (select * from t1, lateral (select * from t7))
 KILLED = """
 import os, sys
 from penstock.spark import pipeline
-from penstock.tables import delta
+from penstock.tables.delta import table as delta
 from spark.joining import joined
 create, when = delta.Table.create, sys.argv[4]
 def dying(place, *given, **named):

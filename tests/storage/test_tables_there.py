@@ -11,8 +11,8 @@ import penstock
 from penstock import tables
 from penstock.errors import Busy, Corrupt, Invalid, NotFound
 from penstock.tables import pipeline
-from penstock.tables.delta import APP, STATE, Table
-from penstock.tables.places import Place
+from penstock.tables.delta.places import Place
+from penstock.tables.delta.table import APP, STATE, Table
 
 POINT = np.dtype([("t", "f8"), ("tag", "S4")])
 
@@ -154,7 +154,7 @@ def test_a_state_that_may_yet_be_committed_stays(bucket, monkeypatch):
     table.tidy()
     assert len((place / STATE).list()) == 2
     later = time.time() + 7200
-    monkeypatch.setattr("penstock.tables.delta.time.time", lambda: later)
+    monkeypatch.setattr("penstock.tables.delta.table.time.time", lambda: later)
     table.tidy()
     assert [info.base_name for info in (place / STATE).list()] == [f"state-{table.mark(APP)}.json"]
 

@@ -11,7 +11,7 @@ import pytest
 import penstock
 import penstock.tables
 from penstock.tables import following
-from penstock.tables.delta import Table
+from penstock.tables.delta.table import Table
 from penstock.tables.state import Restored
 
 PATIENCE = 60

@@ -8,9 +8,9 @@ import polars
 import pytest
 
 from penstock.tables import keep, options, pipeline
-from penstock.tables.delta import Table
+from penstock.tables.delta.places import Place
+from penstock.tables.delta.table import Table
 from penstock.tables.folder import Folder, locked
-from penstock.tables.places import Place
 from penstock.tables.state import Restored
 from tests.tables.tables_read import KEY, fill, is_whole, removals, rows
 

@@ -11,8 +11,8 @@ import pytest
 import penstock
 import penstock.tables
 from penstock.tables import options, pipeline
-from penstock.tables.delta import Table
-from penstock.tables.places import Place
+from penstock.tables.delta.places import Place
+from penstock.tables.delta.table import Table
 from penstock.tables.state import Restored
 from tests.tables.tables_read import fill, is_whole, removals, rows
 

@@ -10,8 +10,8 @@ import pytest
 import penstock
 import penstock.tables
 from penstock.tables import options, pipeline
-from penstock.tables.delta import Table
-from penstock.tables.places import Place
+from penstock.tables.delta.places import Place
+from penstock.tables.delta.table import Table
 from penstock.tables.state import CACHE
 from tests.tables.tables_read import KEY, fill, is_whole, removals, rows
 
@@ -148,7 +148,7 @@ def test_a_schema_is_kept_from_the_first_message_on(archive, out):
 
 
 def test_a_failed_run_leaves_no_file(archive, out, monkeypatch):
-    from penstock.tables import tasks
+    from penstock.tables.work import tasks
 
     fill(archive, "log:x", 0, 100)
     pipeline.run(archive.path, out)

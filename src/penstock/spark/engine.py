@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.spark.runtime.failures import failure
 from penstock.spark.runtime.workers import errors_in_one_line
-from penstock.tables import tasks as work
-from penstock.tables.engine import Progress, Row
+from penstock.tables.work import tasks as work
+from penstock.tables.work.engine import Progress, Row
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 class SparkEngine:
-    """Does tasks by a Spark session; see `penstock.tables.engine.Engine`. name: for the outcome, where the session is another program's."""
+    """Does tasks by a Spark session; see `penstock.tables.work.engine.Engine`. name: for the outcome, where the session is another program's."""
 
     def __init__(self, spark: SparkSession, name: str = "spark") -> None:
         self.spark, self.name = spark, name

@@ -23,9 +23,9 @@ from penstock.spark.sql.definitions import Definition
 from penstock.spark.sql.naming import Names, quoted
 from penstock.tables import reading as tables
 from penstock.tables import stats
-from penstock.tables.delta import Table
+from penstock.tables.delta.places import Place
+from penstock.tables.delta.table import Table
 from penstock.tables.folder import begin_batch, end_batch
-from penstock.tables.places import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,8 +17,8 @@ from penstock.spark.engine import SparkEngine
 from penstock.spark.runtime.failures import unlogged
 from penstock.spark.sql import definitions
 from penstock.tables import following, pipeline
-from penstock.tables.engine import Progress
 from penstock.tables.options import Given, Options, Outcome
+from penstock.tables.work.engine import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

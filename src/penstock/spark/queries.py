@@ -13,8 +13,8 @@ from penstock.spark.sql.naming import Names, quoted
 from penstock.spark.sql.statements import tokens
 from penstock.tables import reading as tables
 from penstock.tables import stats
-from penstock.tables.delta import Table
-from penstock.tables.places import Place
+from penstock.tables.delta.places import Place
+from penstock.tables.delta.table import Table
 from penstock.util.extras import explain_missing
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from penstock.spark.runtime.workers import in_a_line
-from penstock.tables.tasks import run
+from penstock.tables.work.tasks import run
 
 
 class TaskSource(DataSource):

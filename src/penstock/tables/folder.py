@@ -15,8 +15,8 @@ from typing import Any
 from penstock.columns.parts import table_name
 from penstock.errors import Busy, Invalid, PenstockError, SystemFailure
 from penstock.record.format.intervals import Interval
-from penstock.tables.delta import STATE
-from penstock.tables.places import Place
+from penstock.tables.delta.places import Place
+from penstock.tables.delta.table import STATE
 from penstock.tables.schemas import LOSSES, MESSAGES
 from penstock.tables.state import Key, Known, Row, Stored, sql_text
 

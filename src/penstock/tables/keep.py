@@ -19,9 +19,9 @@ from penstock.errors import Invalid, NotFound
 from penstock.record import Moment, Range, ReadPlanner, intervals
 from penstock.record.format.intervals import Interval
 from penstock.tables import losses
-from penstock.tables.delta import Table
+from penstock.tables.delta.places import Place
+from penstock.tables.delta.table import Table
 from penstock.tables.folder import Folder, locked
-from penstock.tables.places import Place
 from penstock.tables.reading import names
 from penstock.tables.schemas import signed
 from penstock.tables.state import Row, Stored, cut_predicate

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from penstock.columns.parts import Writer
 from penstock.record import ReadPlanner, intervals
 from penstock.record.format.intervals import Interval
-from penstock.tables.delta_files import Added, describe_file
+from penstock.tables.delta.files import Added, describe_file
 from penstock.tables.folder import Folder
 from penstock.tables.schemas import LOSSES, signed
 from penstock.tables.state import Key, Row, Stored

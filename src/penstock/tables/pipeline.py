@@ -23,15 +23,15 @@ from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
 from penstock.record import Range, ReadPlanner
 from penstock.tables import keep, losses, needs
 from penstock.tables.consumer import Consuming
-from penstock.tables.delta_files import Added
-from penstock.tables.engine import Engine, LocalEngine, Progress
+from penstock.tables.delta.files import Added
+from penstock.tables.delta.places import Place
 from penstock.tables.folder import Folder, erased_spans, locked
 from penstock.tables.options import Given, Options, Outcome
-from penstock.tables.places import Place
 from penstock.tables.rebuilding import How, rebuild, write_all
 from penstock.tables.schemas import of_stream, recording_key
 from penstock.tables.state import Row, Stored, cut_predicate, sql_text
-from penstock.tables.tasks import MESSAGES_TABLE, SAMPLE, STREAM_TABLE
+from penstock.tables.work.engine import Engine, LocalEngine, Progress
+from penstock.tables.work.tasks import MESSAGES_TABLE, SAMPLE, STREAM_TABLE
 from penstock.util.storage import where
 
 COMMIT_RANGES = 64

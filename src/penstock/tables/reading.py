@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 from penstock.channels import checks
 from penstock.columns.parts import table_name
 from penstock.errors import Corrupt, Invalid, NotFound
-from penstock.tables.delta import Table
-from penstock.tables.delta_files import File
+from penstock.tables.delta.files import File
+from penstock.tables.delta.places import Place
+from penstock.tables.delta.table import Table
 from penstock.tables.folder import STREAMS
-from penstock.tables.places import Place
 
 __all__ = ["BUILT_IN", "names", "open_table", "read", "streams", "uris"]
 

@@ -14,13 +14,13 @@ from penstock.columns import contract as contracts
 from penstock.columns.contract.declared import inner
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
 from penstock.record import ReadPlanner, intervals
-from penstock.tables.delta_files import Added
-from penstock.tables.engine import Engine, Progress, Row
+from penstock.tables.delta.files import Added
 from penstock.tables.folder import Folder
 from penstock.tables.reading import files_of
 from penstock.tables.schemas import of_stream, recording_key
 from penstock.tables.state import State
-from penstock.tables.tasks import sampled
+from penstock.tables.work.engine import Engine, Progress, Row
+from penstock.tables.work.tasks import sampled
 
 
 def write_all(

@@ -18,9 +18,9 @@ import pyarrow as pa
 from penstock.errors import Invalid
 from penstock.record import RecordingInfo, Truncation, intervals
 from penstock.record.format.intervals import Interval
-from penstock.tables.delta import Table
-from penstock.tables.delta_files import Added
-from penstock.tables.places import Place
+from penstock.tables.delta.files import Added
+from penstock.tables.delta.places import Place
+from penstock.tables.delta.table import Table
 from penstock.tables.schemas import signed
 
 Key = tuple[str, int]  # a channel, and the epoch that its positions belong to

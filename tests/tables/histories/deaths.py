@@ -8,8 +8,8 @@ from unittest import mock
 from penstock import Archive, PenstockError
 from penstock.columns.parts import Writer
 from penstock.tables import keep, pipeline
-from penstock.tables.delta import Table
-from penstock.tables.places import Place
+from penstock.tables.delta.places import Place
+from penstock.tables.delta.table import Table
 
 CALLS = [
     (Place, "write"),

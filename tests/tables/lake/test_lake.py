@@ -13,10 +13,10 @@ import pytest
 
 import penstock
 import penstock.tables
+from penstock.tables.delta.places import Place
 from penstock.tables.folder import Folder
 from penstock.tables.lake import cut, parts
 from penstock.tables.lake.snapshots import Snapshots
-from penstock.tables.places import Place
 
 pytest.importorskip("duckdb")
 

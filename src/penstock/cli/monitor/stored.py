@@ -14,7 +14,7 @@ import penstock
 from penstock.record import Consumer, RecordingInfo, intervals
 
 if TYPE_CHECKING:
-    from penstock.tables.places import Place
+    from penstock.tables.delta.places import Place
 
 MOST = 500  # recordings that the page lists: the newest
 
@@ -86,8 +86,8 @@ class TablesView:
         """Its tables now. writer: the process that writes them, if the system shows it."""
         row: dict[str, Any] = {"path": str(self._path), "error": None, "writer": None, "tables": []}
         try:
+            from penstock.tables.delta.places import Place
             from penstock.tables.folder import LOCK
-            from penstock.tables.places import Place
             from penstock.tables.reading import names
 
             place = Place.of(self._path)
@@ -99,7 +99,7 @@ class TablesView:
         return row
 
     def _table(self, folder: Place, name: str) -> dict[str, Any]:
-        from penstock.tables.delta import Table
+        from penstock.tables.delta.table import Table
 
         commits = [info for info in (folder / name / "_delta_log").list() if info.base_name.endswith(".json")]
         newest = commits[-1] if commits else None

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from penstock.columns.contract.types import ddl, quoted
 from penstock.tables import stats
-from penstock.tables.delta import Table
-from penstock.tables.delta_files import File
-from penstock.tables.places import Place
+from penstock.tables.delta.files import File
+from penstock.tables.delta.places import Place
+from penstock.tables.delta.table import Table
 from penstock.tables.reading import files_of, open_table
 
 if TYPE_CHECKING:

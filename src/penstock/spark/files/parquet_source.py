@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from penstock.spark.runtime.sail import arrow_schema
 from penstock.spark.runtime.workers import in_a_line
-from penstock.tables.places import Place
+from penstock.tables.delta.places import Place
 from penstock.util.storage import reaching
 
 TASK_BYTES = 32 << 20

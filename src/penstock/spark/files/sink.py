@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 from penstock.columns.parts import Writer
 from penstock.errors import Invalid
 from penstock.spark.runtime.workers import in_a_line
-from penstock.tables.delta import STATE
-from penstock.tables.delta_files import Added, describe_file
-from penstock.tables.places import Place
+from penstock.tables.delta.files import Added, describe_file
+from penstock.tables.delta.places import Place
+from penstock.tables.delta.table import STATE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -27,7 +27,7 @@ from penstock.tables.lake.snapshots import Snapshot, Snapshots
 from penstock.tables.needs import has_columns
 from penstock.tables.schemas import of_stream
 from penstock.tables.state import State
-from penstock.tables.tasks import SAMPLE
+from penstock.tables.work.tasks import SAMPLE
 
 RANGE_BYTES = 8 << 20
 SAMPLED = 4  # ranges of a recording whose first messages may bring columns

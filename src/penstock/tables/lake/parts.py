@@ -18,11 +18,11 @@ from penstock.columns.contract import Contract
 from penstock.columns.contract.decoding import decode
 from penstock.record import Range
 from penstock.record.read.rows import BATCH_ROWS, MESSAGE_COLUMNS
-from penstock.tables.delta import Table
-from penstock.tables.delta_files import File
+from penstock.tables.delta.files import File
+from penstock.tables.delta.table import Table
 from penstock.tables.reading import read_file
 from penstock.tables.schemas import STREAM, signed
-from penstock.tables.stream_rows import own_columns, select_unerased, source_columns
+from penstock.tables.work.stream_rows import own_columns, select_unerased, source_columns
 
 SOURCE_NAMES = frozenset(STREAM.names) - {"decode_error", "_rescued"}  # columns that need no payload
 

@@ -20,13 +20,13 @@ from penstock.channels.uri.opener import parse as channel_of
 from penstock.columns.names import folded, free
 from penstock.errors import Invalid, NotFound
 from penstock.record import TIME_MAX, TIME_MIN, Moment
+from penstock.tables.delta.places import Place
 from penstock.tables.lake import duck, memory
 from penstock.tables.lake.cut import Missing, Sources, StreamCut, take
 from penstock.tables.lake.names import StreamNames
 from penstock.tables.lake.snapshots import Snapshots
 from penstock.tables.lake.syntax import Query, parse
 from penstock.tables.options import Span
-from penstock.tables.places import Place
 from penstock.util.extras import explain_missing
 from penstock.util.storage import where
 from penstock.util.units import interval, seconds

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from penstock.errors import NotFound
-from penstock.tables.delta import Table
-from penstock.tables.delta_files import File
+from penstock.tables.delta.files import File
+from penstock.tables.delta.places import Place
+from penstock.tables.delta.table import Table
 from penstock.tables.folder import erased_spans, read_erased
-from penstock.tables.places import Place
 from penstock.tables.reading import files_of, open_table, streams
 from penstock.tables.state import State, has_version, stamp
 

@@ -22,10 +22,10 @@ from penstock.columns.parts import Unwritten, Writer, table_name
 from penstock.errors import PenstockError
 from penstock.record import Range
 from penstock.record.read import rows
-from penstock.tables.delta_files import describe_file
-from penstock.tables.places import Place
+from penstock.tables.delta.files import describe_file
+from penstock.tables.delta.places import Place
 from penstock.tables.schemas import MESSAGES, STREAM, of_stream, recording_key
-from penstock.tables.stream_rows import own_columns, select_unerased, source_columns
+from penstock.tables.work.stream_rows import own_columns, select_unerased, source_columns
 
 Row = dict[str, Any]
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.errors import Busy, Corrupt, Invalid, NotFound, PenstockError
-from penstock.tables.delta_files import Added, File, same_type
-from penstock.tables.places import Place
+from penstock.tables.delta.files import Added, File, same_type
+from penstock.tables.delta.places import Place
 from penstock.util.extras import explain_missing
 
 if TYPE_CHECKING:

@@ -31,5 +31,5 @@ class LocalEngine:
     def do(self, what: str, tasks: list[Row], size: int, report: Progress) -> list[Row]:
         """See `Engine`."""
         count = 1 if size < POOL_BYTES else min(len(os.sched_getaffinity(0)), len(tasks))
-        with Pool("penstock.tables.tasks:run", count) as pool:
+        with Pool("penstock.tables.work.tasks:run", count) as pool:
             return pool.map(tasks, lambda done, all_of_them: report(what, done, all_of_them))

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.tables.places import Place
+from penstock.tables.delta.places import Place
 
 TEXT_MAX = 64  # longer texts have no minimum and maximum in the log
 COLUMNS_MAX = 32  # statistics are kept of so many columns
