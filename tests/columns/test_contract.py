@@ -5,6 +5,7 @@ import datetime
 import io
 import json
 import math
+import struct
 import typing
 from decimal import Decimal
 
@@ -440,3 +441,40 @@ def test_decimals_of_any_exponent_are_told_from_others():
     found = decode(JSON, contract, as_payload(payloads), "rescue")
     assert str(found.arrays[0][0].as_py()) == whole
     assert [one is None for one in found.rescued.to_pylist()] == [True, False, False, True, False]
+
+
+def stamp(seconds, nanoseconds, length=8):
+    """A time of MessagePack: with both numbers in 8 bytes, or in 12."""
+    if length == 8:
+        return b"\xd7\xff" + struct.pack(">Q", nanoseconds << 34 | seconds)
+    return b"\xc7\x0c\xff" + struct.pack(">Iq", nanoseconds, seconds)
+
+
+@pytest.mark.parametrize(
+    ("value", "cell", "rescued"),
+    [
+        (stamp(100, 1001), 100_000_001, "1970-01-01T00:01:40.000001001Z"),
+        (stamp(-1, 5, 12), -1_000_000, "1969-12-31T23:59:59.000000005Z"),
+        (stamp(100, 1000), 100_000_001, None),
+        (stamp(10**15, 5, 12), None, {"ext": -1, "data": "AAAABQADjX6kxoAA"}),
+    ],
+)
+def test_an_odd_time_of_msgpack_costs_only_itself(value, cell, rescued):
+    other = b"\x82\xa1t" + stamp(1, 0) + b"\xa1b\xc4\x0a" + stamp(1, 1)  # the same bytes in a value are no time
+    odd = b"\x82\xa1t" + value + b"\xa1n\x07"
+    for payload in ([odd, other], [other, odd]):
+        made = decode(MSGPACK, (), pa.array(payload))
+        found = dict(zip((one.name for one in made.contract), made.arrays, strict=True))
+        at = payload.index(odd)
+        assert made.errors.null_count == 2
+        assert found["t"].cast("int64")[at].as_py() == cell
+        assert found["n"][at].as_py() == 7
+        assert found["b"][1 - at].as_py() == stamp(1, 1)
+        text = made.rescued[at].as_py()
+        assert (None if text is None else json.loads(text)["t"]) == rescued
+
+
+def test_half_of_a_surrogate_pair_is_named():
+    made = decode(JSON, (), pa.array([b'{"c": "\\ud800"}', b'{"c": "x'])).errors.to_pylist()
+    assert "half of a surrogate pair" in made[0]
+    assert "truncated" in made[1]

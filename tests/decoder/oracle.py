@@ -39,6 +39,13 @@ class Stamp(int):
     """Nanoseconds since the epoch."""
 
 
+class Fine(Stamp):
+    """One that is no whole number of microseconds: a column has it without the rest, and `_rescued` the whole of it."""
+
+    def __str__(self):
+        return f"{moment(self - self % 10**9):%Y-%m-%dT%H:%M:%S}.{self % 10**9:09d}Z".rjust(30, "0")
+
+
 class Pairs(list):
     """A map: (key, value) each. Keys may be anything."""
 
@@ -113,9 +120,9 @@ def _stamp(raw):
         ns, seconds = struct.unpack(">Iq", raw)
     else:
         raise Wrong("no time stamp")
-    if ns >= 10**9 or ns % 1000 or not FIRST <= seconds * 10**6 + ns // 1000 <= LAST:
-        raise Wrong("no time stamp, or none that a column holds")
-    return Stamp(seconds * 10**9 + ns)
+    if ns >= 10**9 or not FIRST <= seconds * 10**6 + ns // 1000 <= LAST:
+        return Beyond(-1, raw)
+    return (Fine if ns % 1000 else Stamp)(seconds * 10**9 + ns)
 
 
 def _size(data, at, first, base, widths):
@@ -233,13 +240,21 @@ def check_cell(value, cell, kind, rescued, path):
         assert all(cell[field.name] is None for field in kind if field.name not in names), path
     else:
         assert same(cell, value), (path, cell, value)
+        assert not has_fine(value) or take(rescued, path, value), (path, value, rescued)
+
+
+def has_fine(value):
+    """Whether a time in it has nanoseconds."""
+    if isinstance(value, list):
+        return any(map(has_fine, value))
+    return isinstance(value, Fine) or (isinstance(value, tuple) and any(map(has_fine, value)))
 
 
 def _python(key):
     """A key as the decoder has it."""
     if isinstance(key, list):
         return tuple(map(_python, key))
-    return moment(key) if isinstance(key, Stamp) else key
+    return str(key) if isinstance(key, Fine) else moment(key) if isinstance(key, Stamp) else key
 
 
 def take(rescued, path, value):
@@ -256,6 +271,8 @@ def _label(key):
         return f"s:{key}"
     if isinstance(key, bytes):
         return f"x:{key.hex()}"
+    if isinstance(key, Fine):
+        return f"s:{key}"
     if isinstance(key, Stamp):
         return f"d:{moment(key)}"
     if isinstance(key, list):
@@ -282,6 +299,8 @@ def same(found, wanted, *, text=False):
         return _is_meant(found, wanted)
     if wanted is None or isinstance(wanted, bool | str):
         return type(found) is type(wanted) and found == wanted
+    if isinstance(wanted, Fine) and text:
+        return found == str(wanted)
     if isinstance(wanted, Stamp):
         return (_time_of(found) if text else found) == moment(wanted)
     if isinstance(wanted, Beyond):
@@ -355,6 +374,8 @@ def _as_text(key):
         return key
     if isinstance(key, bytes):
         return base64.b64encode(key).decode()
+    if isinstance(key, Fine):
+        return str(key)
     if isinstance(key, Stamp):
         return moment(key).isoformat()
     if isinstance(key, float) and not math.isfinite(key):

@@ -282,7 +282,7 @@ def _microseconds(value: Any, zoned: bool) -> int:
     """A time in microseconds since 1970, from a datetime or from ISO 8601. One with nanoseconds is `Shortened`, towards the past. zoned:
     one without a zone is in UTC, as in Spark's sessions here; else one with a zone does not fit."""
     rest = ""
-    if type(value) is str:
+    if isinstance(value, str):
         value, rest = _instant(value)
     if not isinstance(value, datetime.datetime) or (value.tzinfo is not None and not zoned):
         raise Misfit

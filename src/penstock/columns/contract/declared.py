@@ -32,6 +32,11 @@ def declared(codec: Mapping[str, Any]) -> Contract:
     return add(outer, _body(body))
 
 
+def has_columns(codec: Mapping[str, Any]) -> bool:
+    """Whether messages of a codec have columns of their own, and so a table."""
+    return is_open(codec) or len(declared(codec)) > 0
+
+
 def labels(codec: Mapping[str, Any]) -> list[str]:
     """The labels of a codec's own columns, also of those for which a table has no place."""
     return [label for label, _, _ in _body(codec)]
@@ -62,4 +67,4 @@ def _fixed(field: pa.Field) -> tuple[str, str, pa.DataType]:
     return (text_label(key) if b"key" in (field.metadata or {}) else "bare", key, field.type)
 
 
-__all__ = ["declared", "inner", "is_open", "labels"]
+__all__ = ["declared", "has_columns", "inner", "is_open", "labels"]

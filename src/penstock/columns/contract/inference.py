@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.columns.contract.messages import Instant
 from penstock.columns.contract.types import UTC
 from penstock.columns.names import clean, folded
 
@@ -24,6 +25,7 @@ KINDS: dict[type, str] = {
     str: "text",
     bytes: "bytes",
     datetime.datetime: "time",
+    Instant: "time",
     list: "list",
     dict: "object",
 }

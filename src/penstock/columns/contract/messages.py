@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Iterator
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,10 +23,15 @@ LEAST = 1e-290  # doubles below this have fewer digits
 # A number with more digits than that; a shorter one with zeros in front of it is none.
 LONG = r"[1-9][0-9.]{18}"
 MEMBER = re.compile(rb'"\s*:')
-# MessagePack's time stamps with nanoseconds; the decoder rounds them to microseconds.
-STAMPS = re.compile(rb"\xd7\xff(?P<short>.{8})|\xc7\x0c\xff(?P<ns>.{4})(?P<s>.{8})", re.DOTALL)
+HALF = "a text has half of a surrogate pair, which no UTF-8 has: only the payload has it"
 DOUBLED = "a key is repeated: only the payload has both values"
-ROUNDED = "a time stamp has nanoseconds, the column microseconds: only the payload has it"
+STAMP = 0xFF  # the code of MessagePack's time stamps
+STAMPS = (b"\xd7\xff", b"\x08\xff", b"\x0c\xff")  # those of 8 and of 12 bytes begin so
+SECONDS = range(-62_135_596_800, 253_402_300_800)  # of the years 1 to 9999, since 1970
+
+
+class Instant(str):
+    """A time in ISO 8601, of a codec that has times. It has nanoseconds, which a datetime does not."""
 
 
 def _number(text: str) -> float | Decimal:
@@ -43,7 +49,7 @@ def _number(text: str) -> float | Decimal:
     return found if back == exact else exact
 
 
-_JSON = msgspec.json.Decoder(float_hook=_number)
+_decode_json = msgspec.json.Decoder(float_hook=_number).decode
 
 
 def has_long_numbers(payload: pa.Array) -> bool:
@@ -55,7 +61,7 @@ def objects(kind: str, payload: pa.Array) -> tuple[list[Any], Errors]:
     """(a message each, None where it is damaged; what is wrong with which)."""
     data = payload.to_pylist()
     errors: Errors = {}
-    parse = _JSON.decode if kind == "json" else msgspec.msgpack.decode
+    parse = _decode_json if kind == "json" else msgspec.msgpack.decode
     try:
         rows: list[Any] = [parse(item) for item in data]
     except Exception:  # one of them: which one, and why, is found one by one
@@ -63,6 +69,8 @@ def objects(kind: str, payload: pa.Array) -> tuple[list[Any], Errors]:
     for at, (item, row) in enumerate(zip(data, rows, strict=True)):
         if at in errors:
             continue
+        if kind == "msgpack" and any(mark in item for mark in STAMPS):
+            rows[at] = row = _with_odd_stamps(item) or row
         wrong = _json_loss(item, row) if kind == "json" else _msgpack_loss(item, row)
         if wrong:
             rows[at], errors[at] = None, wrong
@@ -80,8 +88,21 @@ def _one(parse: Any, item: bytes, at: int, errors: Errors) -> Any:
     except RecursionError:
         note(errors, at, "it is nested too deep")
     except Exception as error:  # any error of a decoder is that message's error
-        note(errors, at, str(error) or type(error).__name__)
+        if parse is msgspec.msgpack.decode and "imestamp" in str(error) and (found := _with_odd_stamps(item)):
+            return found
+        note(errors, at, HALF if parse is _decode_json and _has_half(item) else str(error) or type(error).__name__)
     return None
+
+
+def _has_half(item: bytes) -> bool:
+    """Whether a JSON message is sound but for half of a surrogate pair, which UTF-8 cannot hold."""
+    try:
+        json.dumps(json.loads(item.decode()), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except (ValueError, RecursionError):
+        return False
+    return False
 
 
 def _json_loss(item: bytes, row: Any) -> str:
@@ -115,9 +136,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _msgpack_loss(item: bytes, row: Any) -> str:
-    if (b"\xd7\xff" in item or b"\xc7\x0c\xff" in item) and _was_rounded(item, row):
-        return ROUNDED
-    if _is_nested(row) and (b"\xca" in item or not _is_plain(row) or len(msgspec.msgpack.encode(row)) != len(item)):
+    if _is_nested(row) and (
+        b"\xca" in item or not _is_plain(row) or len(msgspec.msgpack.encode(row, enc_hook=str)) != len(item)
+    ):
         return DOUBLED if _pairs(item) != _distinct(row) else ""
     if type(row) is dict and (first := item[0]):
         size = int.from_bytes(item[1 : 3 if first == 0xDE else 5], "big") if first in (0xDE, 0xDF) else first & 15
@@ -169,49 +190,83 @@ SIZED = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0
 SIZED |= {0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0)}
 
 
-def _pairs(item: bytes) -> int:
-    """How many pairs the maps of a MessagePack message have; it is one that was decoded."""
-    at = count = 0
+def _headers(item: bytes) -> Iterator[tuple[int, int]]:
+    """Each object of a MessagePack message that was decoded: (where its first byte is, that byte)."""
+    at = 0
     while at < len(item):
         first = item[at]
+        yield at, first
         at += 1
-        if 0x80 <= first < 0x90:
-            count += first & 15
-        elif 0xA0 <= first < 0xC0:
+        if 0xA0 <= first < 0xC0:
             at += first & 31
         elif first in (0xDE, 0xDF):
-            width = 2 if first == 0xDE else 4
-            count += int.from_bytes(item[at : at + width], "big")
-            at += width
+            at += 2 if first == 0xDE else 4
         elif first in SIZED:
             width, more = SIZED[first]
             at += width + more + int.from_bytes(item[at : at + width], "big")
         else:
             at += FIXED.get(first, 0)
+
+
+def _pairs(item: bytes) -> int:
+    """How many pairs the maps of a message have."""
+    count = 0
+    for at, first in _headers(item):
+        if 0x80 <= first < 0x90:
+            count += first & 15
+        elif first in (0xDE, 0xDF):
+            count += int.from_bytes(item[at + 1 : at + (3 if first == 0xDE else 5)], "big")
     return count
 
 
-def _was_rounded(item: bytes, row: Any) -> bool:
-    stamps = [value for value in _all_values(row) if isinstance(value, datetime.datetime)]
-    for match in STAMPS.finditer(item) if stamps else ():
-        if match["short"] is not None:
-            number = int.from_bytes(match["short"], "big")
-            nanoseconds, seconds = number >> 34, number & ((1 << 34) - 1)
-        else:
-            nanoseconds, seconds = int.from_bytes(match["ns"], "big"), int.from_bytes(match["s"], "big", signed=True)
-        if nanoseconds % 1000 and any(abs(stamp.timestamp() - seconds) <= 1 for stamp in stamps):
-            return True
-    return False
+def _extensions(item: bytes) -> Iterator[tuple[int, bytes]]:
+    """(where its code is, its data) of each extension."""
+    for at, first in _headers(item):
+        if 0xD4 <= first <= 0xD8:
+            yield at + 1, item[at + 2 : at + 1 + FIXED[first]]
+        elif first in (0xC7, 0xC8, 0xC9):
+            code = at + 1 + SIZED[first][0]
+            yield code, item[code + 1 : code + 1 + int.from_bytes(item[at + 1 : code], "big")]
 
 
-def _all_values(row: Any) -> list[Any]:
-    found, todo = [], [row]
-    while todo:
-        value = todo.pop()
-        if isinstance(value, dict):
-            todo += [*value.keys(), *value.values()]
-        elif isinstance(value, list | tuple):
-            todo += value
-        else:
-            found.append(value)
-    return found
+def _of_stamp(data: bytes) -> tuple[int, int]:
+    """(seconds since 1970, nanoseconds) of a time stamp with both."""
+    if len(data) == 8:
+        number = int.from_bytes(data, "big")
+        return number & ((1 << 34) - 1), number >> 34
+    return int.from_bytes(data[4:], "big", signed=True), int.from_bytes(data[:4], "big")
+
+
+def _is_odd(data: bytes) -> bool:
+    """Whether a time stamp is none that a datetime holds."""
+    if len(data) not in (8, 12):
+        return False
+    seconds, nanoseconds = _of_stamp(data)
+    return nanoseconds % 1000 != 0 or nanoseconds >= 10**9 or seconds not in SECONDS
+
+
+def _with_odd_stamps(item: bytes) -> Any:
+    """The message with its times that no datetime holds: `Instant` where they have nanoseconds, extensions where they are far from now.
+    None if it has none, or is no message. The decoder would round the ones, and fail at the others."""
+    found = list(_extensions(item))
+    odd = [code for code, data in found if item[code] == STAMP and _is_odd(data)]
+    if not odd:
+        return None
+    free = next(one for one in range(1, 128) if all(item[code] != one for code, _ in found))
+    spared = bytearray(item)
+    for code in odd:
+        spared[code] = free
+    try:
+        return msgspec.msgpack.decode(spared, ext_hook=partial(_spared, free))
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # something else is wrong with it
+        return None
+
+
+def _spared(free: int, code: int, data: memoryview) -> Any:
+    if code != free:
+        return msgspec.msgpack.Ext(code, bytes(data))
+    seconds, nanoseconds = _of_stamp(bytes(data))
+    if seconds not in SECONDS or nanoseconds >= 10**9:
+        return msgspec.msgpack.Ext(-1, bytes(data))
+    moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=seconds)
+    return Instant(f"{moment.isoformat()}.{nanoseconds:09d}Z")
