@@ -240,3 +240,50 @@ def test_a_stream_that_keep_does_not_know_is_told(archive, tmp_path):
     add(archive, 0, 10)
     with pytest.raises(penstock.NotFound, match="keep names log:y, and the archive has no such stream"):
         penstock.tables.run(archive.path, tmp_path / "tables", keep={"log:y": "7d"})
+
+
+@pytest.mark.parametrize("name", ["messages", "streams/log_x"])
+@pytest.mark.parametrize("work", ["restore", "remove"])
+def test_another_programs_work_beside_it_is_seen(archive, tmp_path, name, work):
+    out = tmp_path / "tables"
+    add(archive, 0, 10)
+    run = Following(archive, out)
+    run.wait(10)
+    add(archive, 10, 10)
+    run.wait(20)
+    if work == "restore":
+        deltalake.DeltaTable(out / name).restore(0)
+    else:
+        shutil.rmtree(out / name)
+    add(archive, 20, 10)
+    run.wait(50 if (work, name) == ("remove", "messages") else 30)
+    run.stop()
+    if work == "restore":
+        assert isinstance(run.error, Restored)
+        with pytest.raises(Restored, match="is a RESTORE"):
+            penstock.tables.run(archive.path, out)
+        penstock.tables.run(archive.path, out, restored="refill")
+    assert penstock.tables.read(out, "messages").num_rows == penstock.tables.read(out, "log:x").num_rows == 30
+
+
+def test_a_restore_just_before_a_commit_is_told_by_the_next(archive, tmp_path, monkeypatch):
+    """It comes between the look at others' commits and the commit itself."""
+    out, write = tmp_path / "tables", Table.commit
+    add(archive, 0, 10)
+    penstock.tables.run(archive.path, out)
+    add(archive, 10, 10)
+    penstock.tables.run(archive.path, out)
+
+    def late(table, *given, **named):
+        if "messages" in str(table.place):
+            monkeypatch.undo()
+            deltalake.DeltaTable(out / "messages").restore(0)
+        return write(table, *given, **named)
+
+    add(archive, 20, 10)
+    monkeypatch.setattr(Table, "commit", late)
+    penstock.tables.run(archive.path, out)
+    with pytest.raises(Restored):
+        penstock.tables.run(archive.path, out)
+    penstock.tables.run(archive.path, out, restored="refill")
+    assert penstock.tables.read(out, "messages").num_rows == 30

@@ -265,3 +265,25 @@ def test_a_folder_is_one_consumer_by_any_path(archive, out, tmp_path):
         pipeline.run(archive.path, place)
     assert len(archive.consumers()) == 1
     is_whole(out, "log:x", "log_x", 30)
+
+
+@pytest.mark.parametrize("first", ["bytes", "json"])
+def test_plain_bytes_of_a_stream_with_a_table_are_rows(archive, out, first):
+    parts = [(b"plain", None), ({"i": 1}, "json"), ({"i": 2}, "json"), (b"more", None)]
+    for message, codec in parts if first == "bytes" else parts[1:] + parts[:1]:
+        archive.append("log:x", [message], codec=codec)
+        pipeline.run(archive.path, out)
+    found = penstock.tables.read(out, "log:x").to_pylist()
+    assert sorted(row["i"] for row in found if row["decode_error"] is None) == [1, 2]
+    assert [row["decode_error"][:11] for row in found if row["decode_error"]] == ["plain bytes"] * 2
+    pipeline.run(archive.path, out, rebuild=["log:x"])
+    assert len(penstock.tables.read(out, "log:x")) == len(penstock.tables.read(out, "messages")) == 4
+
+
+def test_messages_that_an_erasure_holds_back_are_counted(archive, out):
+    archive.append("log:x", [{"i": 1}], codec="json", times_ns=[1000])
+    assert pipeline.run(archive.path, out).erased == 0
+    penstock.tables.erase(out, "log:x")
+    archive.append("log:x", [{"i": 2}, {"i": 3}], codec="json", times_ns=[2000, 1 << 62])
+    found = pipeline.run(archive.path, out)
+    assert (found.rows, found.erased) == (1, 1)

@@ -65,3 +65,23 @@ def test_a_name_that_is_no_text_is_told(out):
         tables.open_table(out, 5)
     with pytest.raises(penstock.Invalid, match="stream is 5: it must be a channel"):
         tables.uris(out, "messages", stream=5)
+
+
+@pytest.mark.parametrize(
+    ("codec", "payload", "says"),
+    [
+        (None, b"abc", "have plain bytes, which have no columns: leave px out"),
+        ([("x", "<f8")], (1.0,), "have the fields x: leave px out"),
+    ],
+)
+def test_a_hint_for_no_field_is_told(tmp_path, codec, payload, says):
+    archive = penstock.Archive(tmp_path / "archive")
+    archive.append("log:one", [payload], codec=codec)
+    with pytest.raises(penstock.Invalid, match=says):
+        tables.run(archive.path, tmp_path / "tables", schema={"log:one": "px double"})
+
+
+def test_a_version_whose_log_was_erased_is_told(out):
+    tables.erase(out, "log:imu")
+    with pytest.raises(penstock.NotFound, match="has no version 0: the log of earlier versions is gone"):
+        tables.read(out, "log:imu", version=0)

@@ -62,7 +62,7 @@ def follow(
         if now != seen or is_due:
             seen, last = now, time.monotonic()
             step()
-    sums = {name: sum(getattr(one, name) for one in found) for name in ("ranges", "rows")}
+    sums = {name: sum(getattr(one, name) for one in found) for name in ("ranges", "rows", "erased")}
     computed = {own.name: own for one in found for own in one.own if own.is_new}
     own = tuple(one if one.error else computed.get(one.name, one) for one in found[-1].own)
     return replace(found[-1], own=own, seconds=time.monotonic() - begun, **sums)

@@ -5,22 +5,18 @@ Knows plans and intervals; reads no message.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
-from penstock.columns.contract.declared import declared, is_open
+from penstock.columns.contract.declared import has_columns
 from penstock.record import Range, ReadPlanner, intervals
 from penstock.tables.folder import Have
 
 
-def has_columns(codec: dict[str, object]) -> bool:
-    """Whether messages of a codec have columns of their own, and so a table."""
-    return is_open(codec) or len(declared(codec)) > 0
-
-
 def plan(survey: ReadPlanner, have: Mapping[str, Have], range_bytes: int) -> list[tuple[Range, tuple[str, ...]]]:
     """(range, the tables that lack it), each position once per table. have: what *messages* holds, and the streams' tables; streams
-    of plain bytes have no table of their own."""
-    have = _fill_positions(survey, have)
+    of plain bytes only have no table of their own."""
+    tabled = _with_table(survey, have)
+    have = _fill_positions(survey, have, tabled)
     anywhere = _union_positions(*have.values())
     found = [(one, tuple(have)) for one in survey.plan(done=anywhere, range_bytes=range_bytes)]
     fresh: Have = {}
@@ -32,7 +28,7 @@ def plan(survey: ReadPlanner, have: Mapping[str, Have], range_bytes: int) -> lis
         if then != full:
             found += [(planned, (name,)) for planned in survey.plan(done=then, range_bytes=range_bytes)]
     wanted = [
-        (planned, names if has_columns(planned.codec) else tuple(name for name in names if name != "stream"))
+        (planned, names if planned.channel in tabled else tuple(name for name in names if name != "stream"))
         for planned, names in found
     ]
     # In the order of one run for all, since new keys get their columns' names in the order in which they arrive.
@@ -43,18 +39,24 @@ def plan(survey: ReadPlanner, have: Mapping[str, Have], range_bytes: int) -> lis
 
 def positions_of_all(survey: ReadPlanner, have: Mapping[str, Have]) -> Have:
     """The positions that every table holds."""
-    first, *others = _fill_positions(survey, have).values()
+    first, *others = _fill_positions(survey, have, _with_table(survey, have)).values()
     for held in others:
         first = {key: intervals.common(value, held.get(key, [])) for key, value in first.items()}
     return first
 
 
-def _fill_positions(survey: ReadPlanner, have: Mapping[str, Have]) -> dict[str, Have]:
+def _with_table(survey: ReadPlanner, have: Mapping[str, Have]) -> set[str]:
+    """The streams that have a table, or get one: any recording has columns."""
+    there = {channel for channel, _ in have["stream"]}
+    return there | {one.info.channel for one in survey.recordings if has_columns(one.info.codec)}
+
+
+def _fill_positions(survey: ReadPlanner, have: Mapping[str, Have], tabled: Container[str]) -> dict[str, Have]:
     """The positions that each table holds. Of streams that have no table of their own, it is what *messages* holds."""
     found = {name: {key: value for key, value in held.items() if value} for name, held in have.items()}
     for one in survey.recordings:
         key = (one.info.channel, one.info.epoch)
-        if not has_columns(one.info.codec):
+        if one.info.channel not in tabled:
             found["stream"].pop(key, None)
             if key in found["messages"]:
                 found["stream"][key] = found["messages"][key]

@@ -24,7 +24,8 @@ Span = float | str | datetime.timedelta
 @dataclass(frozen=True)
 class Outcome:
     """The result of a run. rows: of *messages*, new in this run; total_rows: in the table now, with those that others added or deleted;
-    engine: spark or local; own: the user's tables (`penstock.spark`), with the errors of those that failed."""
+    engine: spark or local; own: the user's tables (`penstock.spark`), with the errors of those that failed; erased: messages that were read and
+    left out, because their send time was erased."""
 
     ranges: int
     rows: int
@@ -33,6 +34,7 @@ class Outcome:
     seconds: float
     engine: str
     own: tuple[Any, ...] = ()
+    erased: int = 0
 
 
 class Given(TypedDict, total=False):

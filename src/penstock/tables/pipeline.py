@@ -17,7 +17,7 @@ from typing import Any, Unpack
 from penstock import Archive
 from penstock.columns import contract as contracts
 from penstock.columns.contract import types
-from penstock.columns.contract.declared import begun, inner, is_open
+from penstock.columns.contract.declared import begun, declared, inner, is_open
 from penstock.columns.contract.decoding import decode
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
 from penstock.record import Range, ReadPlanner
@@ -69,6 +69,7 @@ class Pipeline:
         self._folder: Folder | None = None
         self._rebuild = list(self.options.rebuild)
         self._expired = 0.0
+        self._erased = 0  # messages that this step left out
 
     def __enter__(self) -> Pipeline:
         with contextlib.ExitStack() as held:
@@ -87,7 +88,7 @@ class Pipeline:
     def step(self) -> Outcome:
         """One pass. `left_out` lists what is not in the tables."""
         begun = time.monotonic()
-        self.damaged = []
+        self.damaged, self._erased = [], 0
         survey = ReadPlanner(self.archive, on_skip=self.damaged.append)
         folder = self._open_folder(survey)
         self._follow_cuts(folder, survey)
@@ -115,11 +116,13 @@ class Pipeline:
         self._folder = None if folder.failed else folder  # after an error, tables are opened again
         total = 0 if folder.messages.table is None else folder.messages.table.count()
         streams = tuple(sorted({row["channel"] for row in folder.messages.state.done}))
-        return Outcome(len(planned), rows, total, streams, time.monotonic() - begun, self.engine.name)
+        return Outcome(
+            len(planned), rows, total, streams, time.monotonic() - begun, self.engine.name, erased=self._erased
+        )
 
     def _open_folder(self, survey: ReadPlanner) -> Folder:
         folder, self._folder = self._folder, None
-        if folder is None:
+        if folder is None or not all(one.is_as_noted() for one in folder.all()):
             folder = Folder(self.place, self.damaged)
             folder.clean()
         folder.damaged = self.damaged
@@ -135,10 +138,13 @@ class Pipeline:
         for channel, hints in self._hints.items():
             if channel in self._rebuild:
                 continue
-            if channel in folder.streams and (table := folder.streams[channel].table) is not None:
-                there = contracts.from_schema(table.schema)
-                if (found := contracts.declare(there, hints, channel)) != there:  # also if no message comes
-                    folder.streams[channel].commit(schema=of_stream(found, "the schema"))
+            table = folder.streams[channel].table if channel in folder.streams else None
+            there = () if table is None else contracts.from_schema(table.schema)
+            codecs = [one.info.codec for one in survey.recordings if one.info.channel == channel]
+            _check_keys(hints, codecs, there, channel)
+            found = contracts.declare(there, hints, channel)
+            if table is not None and found != there:  # also if no message comes
+                folder.streams[channel].commit(schema=of_stream(found, "the schema"))
         return folder
 
     def _follow_cuts(self, folder: Folder, survey: ReadPlanner) -> None:
@@ -274,6 +280,7 @@ class Pipeline:
                 self._discard(found, answer)
                 continue
             self._gaps += [text for text in answer["damaged"] if text not in self._gaps]  # two ranges may meet at it
+            self._erased += answer["erased"] if MESSAGES_TABLE in found else 0
             lost += [
                 {"channel": one.channel, "epoch": one.epoch, "start": low, "end": high} for low, high in answer["lost"]
             ]
@@ -311,6 +318,22 @@ class Pipeline:
         if found := self.left_out():
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
             raise Corrupt(f"{found[0]}{more}; all else is in the tables")
+
+
+def _check_keys(
+    hints: Mapping[str, Any], codecs: Sequence[dict[str, Any]], there: contracts.Contract, channel: str
+) -> None:
+    """`Invalid` for a declared column that no message of these codecs can have."""
+    if not codecs or any(map(is_open, codecs)):
+        return
+    fields = {column.label: column.name for codec in codecs for column in declared(codec)}
+    known = fields.keys() | {column.label for column in there}
+    for key in hints:
+        if contracts.text_label(key) not in known:
+            has = f"the fields {', '.join(fields.values())}" if fields else "plain bytes, which have no columns"
+            raise Invalid(
+                f"the schema has the column {key}, and messages of {channel} have {has}: leave {key} out of the schema"
+            )
 
 
 def _check_hints(hints: Mapping[str, Any], codec: dict[str, Any], channel: str) -> None:

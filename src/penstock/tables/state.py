@@ -138,6 +138,10 @@ class Known:
                 "state": state.to_json(),
             }
 
+    def forget(self, folder: str) -> None:
+        """The next run opens this table."""
+        self._rows.pop(folder, None)
+
     def save(self, folders: Iterable[str]) -> None:
         """Writes the file, with these tables only. Whether that succeeds matters to no row."""
         if not self._place.is_local:
@@ -193,12 +197,15 @@ class Stored:
         self._known, self._schema = known, schema
         self._table: Table | None = None
         self._is_open = False
+        self._looked = -1  # the newest version up to which others' commits have been looked at
+        self._mark: tuple[int, list[int] | None] = -1, None  # the version of which this object knows, and its stamp
         self.is_changed = False
         self.restored = ""  # how it was set back, if it was and nobody has said what shall become of that
         self.state = State()
         self._is_known = (row := known.find(folder)) is not None
         if row is not None:
-            self.state, self.name = State.of(row["state"]), row["name"]
+            self.state, self.name, self._looked = State.of(row["state"]), row["name"], row["version"]
+            self._mark = row["version"], row["stamp"]
         else:
             self.open()
 
@@ -219,10 +226,18 @@ class Stored:
             self._table = Table.open(self.place)
             if self._table is not None and not self._is_known:
                 self.state = State.of(self._table.state())
-                self.name = self._table.name
-                self.restored = self._set_back(self._table)
+                self.name, self._looked = self._table.name, self.state.seen
+                self.restored = self._lost_commit(self._table)
+                self._look(self._table)
                 self._table.tidy()
         return self._table
+
+    def is_as_noted(self) -> bool:
+        """Whether the table is as this object knows it: nobody else has written to it or removed it. On an object storage it is not asked."""
+        version, then = self._mark
+        if not self.place.is_local or version < 0:
+            return True
+        return stamp(self.place, version) == then and not has_version(self.place, version + 1)
 
     def _lost_commit(self, table: Table) -> str:
         """How a table shows that it has its last commit no more; empty if it has it, or if that commit is not known."""
@@ -233,13 +248,15 @@ class Stored:
             return f"its version {before} is not the one that it had"
         return ""
 
-    def _set_back(self, table: Table) -> str:
-        if lost := self._lost_commit(table):
-            return lost
-        for version, operation in table.operations(self.state.seen):
-            if operation == "RESTORE":
-                return f"its version {version} is a RESTORE"
-        return ""
+    def _look(self, table: Table) -> None:
+        """Looks at the commits since the last look. A RESTORE among them is not passed: each later look finds it again."""
+        for version, operation in table.operations(self._looked):
+            if operation == "RESTORE" and not self.restored:
+                self.restored = f"its version {version} is a RESTORE"
+        if not self.restored:
+            self._looked = table.version
+        if self.place.is_local:
+            self._mark = table.version, stamp(self.place, table.version)
 
     def recall(self) -> None:
         """Takes the state that a table had before it was set back."""
@@ -249,6 +266,8 @@ class Stored:
     def accept(self, gone: Sequence[str]) -> None:
         """Goes on with a table that was set back, in one commit: a run that dies before it has changed nothing. gone: SQL of rows that go."""
         self.restored = ""
+        if self._table is not None:
+            self._looked = self._table.version
         if gone:
             self.delete(" OR ".join(f"({one})" for one in gone))
         else:
@@ -271,25 +290,40 @@ class Stored:
         removes: Sequence[str] = (),
     ) -> None:
         """Files and the state, in one commit. schema: with columns that are new."""
-        table = self.open()
-        self.state.seen = -1 if table is None else table.version
+        table = self._begin()
         if table is None:
             wanted = schema or self._schema
             assert wanted is not None
             self._table = Table.create(self.place, wanted, adds, state=self.state.to_json(), name=self.name)
         else:
             table.commit(adds, removes, schema=schema, state=self.state.to_json(), replaces=replaces)
-        assert self._table is not None
         self.is_changed = True
-        self._known.note(self.folder, self._table, self.state)
+        self._end()
+
+    def _begin(self) -> Table | None:
+        """Before a commit. The state that it writes says up to which version others' commits were looked at. `Restored` as for `check`."""
+        table = self.open()
+        if table is not None:
+            self._look(table)
+            self.check()
+        self.state.seen = self._looked
+        return table
+
+    def _end(self) -> None:
+        """After a commit, which others' may have come before."""
+        assert self._table is not None
+        self._look(self._table)
+        if self.restored:
+            self._known.forget(self.folder)
+        else:
+            self._known.note(self.folder, self._table, self.state)
 
     def delete(self, predicate: str) -> int:
         """Deletes rows, and keeps the state, in one commit. How many."""
-        table = self.open()
+        table = self._begin()
         assert table is not None
-        self.state.seen = table.version
         count = table.delete(predicate, self.state.to_json())
-        self._known.note(self.folder, table, self.state)
+        self._end()
         return count
 
 

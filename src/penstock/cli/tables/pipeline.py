@@ -258,6 +258,8 @@ def _print_outcome(outcome: Outcome, out: Path, json: bool) -> None:
         f"{output.many(len(outcome.streams), 'stream')}, in {outcome.seconds:.1f} s. "
         f"Tables in {output.path(out)}: messages, losses, and streams/NAME"
     )
+    if outcome.erased:
+        output.say(f"{output.many(outcome.erased, 'message')} left out: the send time was erased")
     for one in outcome.own:
         if one.error is None:
             done = f"computed in {one.seconds:.1f} s" if one.is_new else "as it was"

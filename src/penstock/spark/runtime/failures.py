@@ -75,6 +75,8 @@ def failure(error: BaseException, master: str | None = None) -> PenstockError:
         return own
     if ended := how_jvm_ended(wait_s=2.0 if LOST.search(f"{type(error).__name__} {text}") else 0.0):
         return PenstockError(f"Spark's JVM {ended}")
+    if "JAVA_GATEWAY_EXITED" in text:  # PySpark forgets the process, and with it how it ended
+        return PenstockError("Spark's JVM ended while it started: it was killed, or lines of its own say why")
     if master is not None and UNREACHABLE.search(text):
         return PenstockError(f"the Spark master {master} cannot be reached")
     lines = [line.strip() for line in text.splitlines() if line.strip()]

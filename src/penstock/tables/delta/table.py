@@ -44,6 +44,9 @@ class Table:
         try:
             return cls(place, deltalake.DeltaTable(str(place), version=version, storage_options=place.storage_options))
         except deltalake.exceptions.TableNotFoundError:
+            if version is not None and (newest := cls.open(place)) is not None:
+                gone = f"{place} has no version {version}: the log of earlier versions is gone, the newest is {newest.version}"
+                raise NotFound(gone) from None
             return None
         except deltalake.exceptions.DeltaError as error:
             if version is not None:
@@ -321,8 +324,10 @@ class Table:
                     kind = Busy if is_conflict else PenstockError
                     raise kind(f"the commit to {self.place} failed: {_line(error)}") from error
                 self._found = again._found
-        # A snapshot that is not brought up to date fails at the next commit of the same application.
-        self._found.update_incremental()
+        with (
+            self._altering()
+        ):  # a snapshot that is not brought up to date fails at the next commit of the same application
+            self._found.update_incremental()
 
     def _add_columns(self, schema: pa.Schema) -> None:
         deltalake = _deltalake()

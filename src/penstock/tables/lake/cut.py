@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock import Archive
 from penstock.channels.storage.looking import ChannelLook
 from penstock.columns.contract import Contract, from_schema
-from penstock.columns.contract.declared import begun, inner, is_open
+from penstock.columns.contract.declared import begun, has_columns, inner, is_open
 from penstock.columns.contract.decoding import decode
 from penstock.errors import Busy, Invalid, PenstockError
 from penstock.record import Range, ReadPlanner, intervals
@@ -24,7 +24,6 @@ from penstock.tables.lake import memory
 from penstock.tables.lake.dataset import StreamDataset
 from penstock.tables.lake.parts import FilePart, Gone, MemoryPart, Part, RangePart
 from penstock.tables.lake.snapshots import Snapshot, Snapshots
-from penstock.tables.needs import has_columns
 from penstock.tables.schemas import of_stream
 from penstock.tables.state import State
 from penstock.tables.work.tasks import SAMPLE

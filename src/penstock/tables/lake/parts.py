@@ -145,7 +145,7 @@ def _rows(
 ) -> pa.RecordBatch:
     found = source_columns(batch, epoch, recording, None)
     if asked.whole:
-        found |= own_columns(decode(codec, asked.contract, batch.column("payload"), "rescue"), asked.contract)
+        found |= own_columns(decode(codec, asked.contract, batch.column("payload"), "rescue"), asked.contract, codec)
     made = pa.RecordBatch.from_arrays([found[field.name] for field in asked.schema], schema=asked.schema)
     kept = select_unerased(batch.column("timestamp_ns"), asked.erased)
     return made if kept is None else made.filter(kept)

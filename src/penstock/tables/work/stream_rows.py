@@ -5,14 +5,18 @@ For tasks, whose rows become files of a table, and for queries, which have the s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.columns.contract import Contract
+from penstock.columns.contract.declared import has_columns
 from penstock.columns.contract.decoding import Decoded
 from penstock.tables.schemas import STREAM, signed
+
+PLAIN = "plain bytes, which have no columns: only messages has the payload"
 
 
 def source_columns(
@@ -29,10 +33,14 @@ def source_columns(
     return found
 
 
-def own_columns(decoded: Decoded, contract: Contract) -> dict[str, pa.Array]:
-    """The columns of the messages themselves. contract: as it was decoded by, or with more columns behind these."""
+def own_columns(decoded: Decoded, contract: Contract, codec: Mapping[str, Any]) -> dict[str, pa.Array]:
+    """The columns of the messages themselves. contract: as it was decoded by, or with more columns behind these. codec: one without columns
+    is in a stream that has others too."""
     own = dict(zip((column.name for column in contract), decoded.arrays, strict=False))
-    return {"decode_error": decoded.errors, "_rescued": decoded.rescued, **own}
+    errors = decoded.errors
+    if not has_columns(codec):
+        errors = pa.repeat(pa.scalar(PLAIN, pa.string()), len(errors))
+    return {"decode_error": errors, "_rescued": decoded.rescued, **own}
 
 
 def select_unerased(times: pa.Array, erased: Sequence[tuple[int, int]]) -> pa.Array | None:

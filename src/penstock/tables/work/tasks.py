@@ -80,8 +80,9 @@ def _write_range(task: Row) -> Row:
     outputs = {name: Output(task, place, planned.channel, schemas[name]) for name, place in places.items()}
     erased = [tuple(span) for span in task["erased"]]
     try:
+        left_out = 0
         for batch, one in zip(found.messages, decoded, strict=True):
-            _write(batch, one, planned, contract, outputs, erased, task["ingested_us"])
+            left_out += _write(batch, one, planned, contract, outputs, erased, task["ingested_us"])
         files = {name: output.close() for name, output in outputs.items()}
     except BaseException:
         for output in outputs.values():
@@ -91,6 +92,7 @@ def _write_range(task: Row) -> Row:
         "files": files,
         "done": _without_holes(planned, found.holes),
         "damaged": found.damaged(planned.channel),
+        "erased": left_out,
     }
     answer["lost"] = [[one.start, one.end] for one in found.damage]
     if len(contract) > len(given):
@@ -101,23 +103,21 @@ def _write_range(task: Row) -> Row:
 def _write_again(task: Row) -> Row:
     """A stream's rows of a file of *messages* into a file of its own table."""
     given = contract = contracts.unpack(task["contract"])
-    found: list[tuple[pa.RecordBatch, Decoded]] = []
+    found: list[tuple[Row, pa.RecordBatch, Decoded]] = []
     for codec, batch in _messages(Place.of(task["messages"]), task["file"], task["channel"], task["codecs"]):
-        found.append((batch, decode(codec, contract, batch.column("payload"), task["mode"])))
-        contract = found[-1][1].contract
+        found.append((codec, batch, decode(codec, contract, batch.column("payload"), task["mode"])))
+        contract = found[-1][2].contract
     kinds = {inner(codec)["kind"] for codec in task["codecs"].values()}
     output = Output(
         task, task["places"][STREAM_TABLE], task["channel"], of_stream(contract, min(kinds, default="bytes"))
     )
     try:
-        for batch, decoded in found:
+        for codec, batch, decoded in found:
             columns = {name: batch.column(name) for name in batch.schema.names if name in STREAM.names}
             columns["ingested_at"] = pa.repeat(
                 pa.scalar(task["ingested_us"], STREAM.field("ingested_at").type), batch.num_rows
             )
-            own = dict(zip((column.name for column in contract), decoded.arrays, strict=False))
-            made = {**columns, "decode_error": decoded.errors, "_rescued": decoded.rescued, **own}
-            output.write(made, batch.num_rows)
+            output.write(columns | own_columns(decoded, contract, codec), batch.num_rows)
         answer: Row = {"files": {STREAM_TABLE: output.close()}}
     except BaseException:
         output.discard()
@@ -171,19 +171,21 @@ def _write(
     outputs: dict[str, Output],
     erased: list[tuple[int, int]],
     ingested_us: int,
-) -> None:
+) -> int:
+    """How many messages were erased before they came."""
     count = batch.num_rows
     found = source_columns(batch, planned.epoch, planned.recording, ingested_us)
     found["decode_error"] = decoded.errors
     kept = select_unerased(batch.column("timestamp_ns"), erased)
     if STREAM_TABLE in outputs:
-        _write_kept(outputs[STREAM_TABLE], found | own_columns(decoded, contract), kept, count)
+        _write_kept(outputs[STREAM_TABLE], found | own_columns(decoded, contract, planned.codec), kept, count)
     if MESSAGES_TABLE in outputs:
         payload = batch.column("payload")
         found["bytes"] = pc.binary_length(payload)
         if planned.codec.get("pixels"):  # they have their own column
             payload = pc.if_else(pc.is_null(decoded.errors), pa.scalar(None, pa.binary()), payload)
         _write_kept(outputs[MESSAGES_TABLE], {**found, "payload": payload}, kept, count)
+    return 0 if kept is None else count - int(pc.sum(kept).as_py() or 0)
 
 
 def _write_kept(output: Output, columns: dict[str, pa.Array], kept: pa.Array | None, count: int) -> None:
