@@ -61,7 +61,7 @@ class Diary:
             rows = list(self._archive.replay(DIARY, since=firing.time_ns, until=firing.time_ns))
         except PenstockError:  # there is none yet
             return False
-        return any(row.data["trigger"] == firing.trigger and row.data["snapshot"] for row in rows)
+        return any(row.data.get("trigger") == firing.trigger and row.data.get("snapshot") for row in rows)
 
     def write(self) -> None:
         """Appends the firings since the last time."""

@@ -56,7 +56,10 @@ class Note:
 
     def remove(self) -> None:
         """The snapshot is complete, or has failed, or another note is in place of this one."""
-        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(
+            OSError
+        ):  # of a disk that cannot be written any more: the next box tells of it once more
+            self._path.unlink(missing_ok=True)
         os.close(self._fd)
 
 
