@@ -77,6 +77,12 @@ def _the_box_does_not_cool_down() -> None:
     BlackBox._finish = finish  # type: ignore[method-assign]
 
 
+def _a_killed_snapshot_is_forgotten() -> None:
+    from penstock.blackbox import box
+
+    box.find_unfinished = lambda archive: []
+
+
 def _the_disk_is_not_bounded() -> None:
     from penstock.record.archive import Archive
     from penstock.record.write.retention import Expired
@@ -114,7 +120,7 @@ def _a_term_is_half_as_long() -> None:
 def _a_failed_command_leaves_its_folder() -> None:
     from penstock.record.format.archive_folder import ArchiveFolder
 
-    ArchiveFolder._remove_made = lambda self: None  # type: ignore[method-assign]
+    ArchiveFolder.remove_made = lambda self: None  # type: ignore[method-assign]
 
 
 def _mistakes_are_told_in_pythons_words() -> None:
@@ -182,6 +188,9 @@ BUGS: dict[str, Planted] = {
     ),
     "the black box does not cool down": Planted(
         _the_box_does_not_cool_down, (f"{BOX}::test_cool_down_keeps_from_another_snapshot",)
+    ),
+    "the snapshot of a killed box is forgotten": Planted(
+        _a_killed_snapshot_is_forgotten, (f"{BOX}::test_snapshot_of_a_killed_box_is_taken_again",)
     ),
     "the black box fills the disk": Planted(_the_disk_is_not_bounded, (f"{BOX}::test_disk_is_bounded_oldest_first",)),
     "silence is told again and again": Planted(

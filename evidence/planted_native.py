@@ -209,8 +209,8 @@ NATIVE_BUGS = (
     NativeBug(
         "a note says when its last sleep began",
         "Waiter::note",
-        "thread_number(), begun_ns_}",
-        "thread_number(), PLANTED ? monotonic_ns() : begun_ns_}",
+        "thread_number(), begun_ns_,",
+        "thread_number(), PLANTED ? monotonic_ns() : begun_ns_,",
         (f"{WHY}::test_wait_lasts_since_its_begin",),
     ),
     NativeBug(

@@ -7,13 +7,23 @@ from typing import Any
 from evidence.planting import Planted
 
 WHY = "tests/watch/why/test_why.py"
+ITSELF = "tests/watch/why/test_itself.py"
 NAMESPACES = "tests/watch/why/test_namespaces.py"
 
 
 def _a_wait_for_any_is_stuck_with_one() -> None:
-    from penstock.channels.waits import graph
+    from penstock.channels.waits.records import Wait
 
-    graph._is_stuck = lambda wait, stuck: any(one.pid in stuck for one in wait.on)
+    Wait.needs = lambda self, pids: any(one.pid in pids for one in self.on)  # type: ignore[method-assign]
+
+
+def _other_threads_are_forgotten() -> None:
+    from dataclasses import replace
+
+    from penstock.channels.waits import facts
+
+    plain = facts._wait
+    facts._wait = lambda *given: replace(plain(*given), alone=True)
 
 
 def _a_process_is_stuck_with_one_of_its_waits() -> None:
@@ -21,7 +31,7 @@ def _a_process_is_stuck_with_one_of_its_waits() -> None:
 
     def stuck(self: Any) -> set[int]:
         found = set(self.of)
-        while left := {pid for pid in found if not any(graph._is_stuck(wait, found) for wait in self.of[pid])}:
+        while left := {pid for pid in found if not any(wait.needs(found) for wait in self.of[pid])}:
             found -= left
         return found
 
@@ -73,6 +83,9 @@ BUGS: dict[str, Planted] = {
     ),
     "a wait for any is stuck with one": Planted(
         _a_wait_for_any_is_stuck_with_one, (f"{WHY}::test_cycle_with_a_way_out_is_no_deadlock",)
+    ),
+    "a process with another thread waits for itself": Planted(
+        _other_threads_are_forgotten, (f"{ITSELF}::test_process_with_another_thread_is_no_deadlock",)
     ),
     "a process is stuck with one of its waits": Planted(
         _a_process_is_stuck_with_one_of_its_waits, (f"{WHY}::test_process_with_a_wait_outside_is_no_deadlock",)

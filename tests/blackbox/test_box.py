@@ -1,6 +1,7 @@
 """The black box as a whole: one snapshot for triggers that overlap, a cool-down, a bounded disk, nothing to do while nothing happens."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,12 +12,18 @@ from blackbox.boxes import Watched, until
 from crash.victims import kill, start
 
 import penstock
-from penstock.blackbox.box import DIARY, Firing
+from penstock.blackbox.diary import DIARY, Firing
+from penstock.blackbox.unfinished import Begun, Note, find_unfinished
 from penstock.cli import run
+from penstock.cli.blackbox import _FiringLines
 
 
 def diary(folder):
     return [one.data for one in penstock.Archive(folder).replay(DIARY)]
+
+
+def firings(folder):
+    return [one for one in diary(folder) if not one["outcome"]]
 
 
 def test_triggers_that_overlap_make_one_snapshot(tmp_path):
@@ -34,7 +41,7 @@ def test_triggers_that_overlap_make_one_snapshot(tmp_path):
     archive = penstock.Archive(tmp_path / "box")
     assert [one.data for one in archive.replay("log:a")] == ["before", "after"]
     assert len(box.snapshots) == 1
-    assert [(one["trigger"], one["snapshot"]) for one in diary(tmp_path / "box")] == [
+    assert [(one["trigger"], one["snapshot"]) for one in firings(tmp_path / "box")] == [
         (f"call {number}", number == 0) for number in range(5)
     ]
     assert archive.find("log:a").snapshot["trigger"] == "call 0"
@@ -107,13 +114,13 @@ def test_newest_snapshot_stays_beyond_the_limit(tmp_path, caplog):
 
 
 def test_firings_apart_are_messages_of_their_own(tmp_path):
-    """Those within a second are one, with their number."""
+    """Those within a second are one, with their number; the one that begins a snapshot is written at once."""
     with Watched(tmp_path / "box", 'channels = ["log:nope"]\nafter = "0s"\ncool_down = "1h"') as box:
         for number, moment in enumerate((0, 10, 5 * 10**8, 10**9, 3 * 10**9)):
             box.box._asked.append(Firing("it", str(number), 10**18 + moment))
         box.box._wake()
         box.wait("it", 5)
-    assert [(one["note"], one["count"]) for one in diary(tmp_path / "box")] == [("0", 3), ("3", 1), ("4", 1)]
+    assert [(one["note"], one["count"]) for one in firings(tmp_path / "box")] == [("0", 1), ("1", 3), ("4", 1)]
 
 
 def test_call_that_no_trigger_is_for_is_a_warning(tmp_path, caplog):
@@ -198,10 +205,110 @@ def test_command_watches_until_a_signal(tmp_path):
         assert "watching log:a" in box.stdout.readline()
         box.send_signal(signal.SIGUSR1)
         assert "SIGUSR1: fired. Taking a snapshot" in box.stdout.readline()
-        assert "recording 1 of log:a: 1 message" in box.stdout.readline()
+        assert re.match(r"recording \d of log:a: 1 message", box.stdout.readline())
         box.send_signal(signal.SIGINT)
         assert box.wait() == 0
     assert not os.listdir(os.path.join(os.environ["PENSTOCK_DIR"], ".blackbox"))
+
+
+def test_command_says_every_firing(tmp_path):
+    """Also those during a snapshot and in the cool-down: a line for each, of several in a second one line with their number."""
+    config = tmp_path / "box.toml"
+    config.write_text(f'archive = "{tmp_path}/box"\nchannels = ["log:a"]\nafter = "1h"\ncool_down = "1h"\n')
+    command = [sys.executable, "-m", "penstock", "blackbox", str(config)]
+    with (
+        penstock.publish("log:a", codec="json") as pub,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as box,
+    ):
+        pub.send(1)
+        assert "watching log:a" in box.stdout.readline()
+        for said in ("Taking a snapshot", "The snapshot goes on for it"):
+            penstock.trigger("it", "why")
+            assert re.fullmatch(rf"it: process {os.getpid()} called it: why\. {said}\n", box.stdout.readline())
+        box.send_signal(signal.SIGINT)
+        assert box.wait() == 0
+
+
+def test_lines_of_firings_have_their_number(capsys):
+    lines = _FiringLines()
+    for moment, trigger in ((0, "a"), (1, "a"), (2, "b"), (5 * 10**8, "a"), (10**9, "a"), (10**9 + 1, "b")):
+        lines.say(Firing(trigger, str(moment), 10**18 + moment))
+    for _ in range(2):
+        lines.say_rest()
+    said = ["a: 0", "a: 1 time more", "b: 2", "a: 1 time more", f"a: {10**9}", "b: 1 time more"]
+    assert capsys.readouterr().out.splitlines() == [f"{one}. No snapshot: it is the cool-down" for one in said]
+
+
+def keep_a_snapshot_running(folder):
+    Watched(folder, 'channels = ["log:a"]\nbefore = "1h"\nafter = "1h"')
+    time.sleep(1000)
+
+
+def is_noted(folder, trigger):
+    try:
+        return trigger in [one["trigger"] for one in diary(folder)]
+    except penstock.NotFound:
+        return False
+
+
+def test_snapshot_of_a_killed_box_is_taken_again(tmp_path, caplog):
+    """Its firing was written when the snapshot began. The next box takes it from memory again, and says so."""
+    folder = tmp_path / "box"
+    with penstock.publish("log:a", codec="json") as pub:
+        pub.send(1)
+        child = start(keep_a_snapshot_running, folder)
+        until(lambda: penstock.trigger("it", "why") == 1, "the box hears")
+        until(lambda: is_noted(folder, "it"), "the firing is written")
+        kill(child)
+        pub.send(2)
+        for _ in range(2):  # the second one has nothing left to do
+            with Watched(folder, 'channels = ["log:a"]\nbefore = "1h"\nafter = "0s"') as box:
+                until(lambda: len(diary(folder)) == 3, "the outcome is written")
+        assert not box.snapshots
+    note, number = (
+        f"process {os.getpid()} called it: why",
+        max(one.id for one in penstock.Archive(folder).list() if one.channel == "log:a"),
+    )
+    assert [tuple(one.values()) for one in diary(folder)] == [
+        ("it", note, 1, True, ""),
+        ("it", note, 0, True, "the black box was killed before the snapshot was complete: it is taken again"),
+        ("it", note, 0, True, f"in the recordings {number}"),
+    ]
+    assert [one.data for one in penstock.Archive(folder).replay(number)] == [1, 2]
+    assert penstock.Archive(folder).find(number).snapshot["trigger"] == "it"
+    assert "killed before the snapshot was complete" in caplog.text
+    assert not list(folder.glob("*.firing-*"))
+
+
+def leave_a_note(folder, begun):
+    kept = Note.write(folder, begun)
+    os._exit(kept.begun is not begun)  # it is held until here
+
+
+@pytest.mark.parametrize(("tries", "age"), [(2, 0), (1, 10**12)])
+def test_old_or_second_snapshot_is_only_told(tmp_path, tries, age):
+    """A box that is killed by each snapshot does not take it for ever."""
+    folder = tmp_path / "box"
+    penstock.Archive(folder)
+    begun = Begun("it", "why", time.time_ns() - age, tries)
+    os.waitpid(start(leave_a_note, folder, begun), 0)
+    with Watched(folder, 'channels = ["log:a"]') as box:
+        until(lambda: is_noted(folder, "it"), "it is told")
+    assert not box.snapshots
+    assert [one["outcome"] for one in diary(folder)] == [
+        "",
+        "the black box was killed before the snapshot was complete",
+    ]
+    assert next(one.time_ns for one in penstock.Archive(folder).replay(DIARY)) == begun.time_ns
+
+
+def test_note_of_a_living_box_is_left_alone(tmp_path):
+    note = Note.write(tmp_path, Begun("it", "", 1))
+    assert find_unfinished(tmp_path) == []
+    note.remove()
+    (tmp_path / ".firing-x").write_text("{")
+    assert find_unfinished(tmp_path) == []
+    assert not list(tmp_path.iterdir())
 
 
 def test_command_checks_a_configuration(tmp_path, capsys):

@@ -360,6 +360,13 @@ def test_failed_command_leaves_no_new_archive(disk, command, capsys):
     assert penstock.Archive(there, create=False).list() == []
 
 
+def test_command_without_a_message_leaves_no_new_archive(disk, capsys):
+    with penstock.publish("log:a"):
+        assert run(["snapshot", "log:a", "--to", str(disk / "new" / "archive")]) == 0
+    assert "nothing is recorded" in capsys.readouterr().out
+    assert not list(disk.iterdir())
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a file of another user")
 def test_snapshot_of_a_foreign_file(archive, channel_folder):
     for name in ("log:a", "log:b"):

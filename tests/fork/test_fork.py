@@ -321,6 +321,34 @@ def test_the_last_member_removes_the_queue_even_in_a_fork(channel_folder):
     os.close(go)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("is_used", [True, False])
+def test_a_child_of_another_user_uses_its_handles_before(is_used):
+    """It opens each file again with the first use, and the kernel then asks for its user."""
+    with penstock.publish("log:u", term_length=SMALL) as pub, penstock.subscribe("log:u") as sub:
+
+        def work(report, go):
+            if is_used:
+                pub.send(b"before")
+            os.setgid(12345)
+            os.setuid(12345)
+            try:
+                pub.send(b"after")
+                report(b"sent")
+            except penstock.SystemFailure as error:
+                report(str(error).encode())
+
+        pid, said, go = fork(work)
+        text = line(said)
+        os.waitpid(pid, 0)
+        os.close(said)
+        os.close(go)
+        if is_used:
+            assert (text, sub.poll(10)) == ("sent", [b"before", b"after"])
+        else:
+            assert "a forked child that changes its user must use each handle once before that" in text
+
+
 def test_a_relative_folder_stays_where_it_was(monkeypatch, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)

@@ -161,6 +161,34 @@ def logged(path: Path) -> list[tuple[str, object, int, int]]:
     ]
 
 
+def test_play_publishes_them_first(archive: penstock.Archive) -> None:
+    """A reader gets the state and then the stream; a late one gets the state from a log that keeps it."""
+    with penstock.publish(CHANNEL, **SMALL) as pub:
+        begin(pub)
+        with archive.record(CHANNEL):
+            for value in (5, 6, 7):
+                pub.send({"name": "gain", "value": value})
+    times = [message.time_ns for message in archive.replay(CHANNEL)]
+    for span, values in (({}, [3, "auto", 2999, 5, 6, 7]), ({"since": times[2]}, ["auto", 2999, 6, 7])):
+        penstock.remove(CHANNEL)
+        with penstock.publish(CHANNEL, **SMALL), penstock.subscribe(CHANNEL) as sub:
+            assert archive.play(speed=1e9, **span).messages == {CHANNEL: len(values)}
+            assert [message["value"] for message in sub.poll(100)] == values
+            with penstock.subscribe(CHANNEL, start="last") as late:
+                assert [message["value"] for message in late.poll(100)] == ["auto", 2999, 7]
+
+
+def test_play_of_a_quiet_snapshot_has_them_once(archive: penstock.Archive) -> None:
+    """They have no stream behind them, so a loop ends."""
+    with penstock.publish(CHANNEL, **SMALL) as pub:
+        begin(pub)
+        archive.snapshot(CHANNEL, before=1e-9)
+    penstock.remove(CHANNEL)
+    with penstock.subscribe(CHANNEL) as sub:
+        assert archive.play(loop=True).messages == {CHANNEL: 3}
+        assert [message["value"] for message in sub.poll(100)] == [3, "auto", 2999]
+
+
 def test_mcap_begins_with_them(archive: penstock.Archive, tmp_path: Path) -> None:
     """They are logged at the file's first moment, and keep their own times as the publish time."""
     with penstock.publish(CHANNEL, **SMALL) as pub, penstock.publish("log:imu", codec="json") as imu:

@@ -63,7 +63,8 @@ class WaitFacts {
         if (wait.what != WaitsFor::nothing) {
             constexpr const char *names[] = {"nothing", "messages", "room", "readers"};
             for (const WaitsOn &one : found.on) on.append(nb::make_tuple(one.slot, one.how, one.amount));
-            about["wait"] = nb::make_tuple(names[static_cast<size_t>(wait.what)], wait.timed, wait.thread, wait.since_ns);
+            about["wait"] =
+                nb::make_tuple(names[static_cast<size_t>(wait.what)], wait.timed, wait.thread, wait.since_ns, wait.alone);
         }
         about["on"] = on;
         about["any"] = found.any;

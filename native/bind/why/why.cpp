@@ -1,4 +1,5 @@
 // Waits, for Python: those of a channel's participants, and the note of a wait in an event loop.
+#include "bind/ground/stable_abi.hpp"
 #include "bind/handles/publication.hpp"
 #include "bind/handles/subscription.hpp"
 #include "bind/why/wait_facts.hpp"
@@ -43,10 +44,12 @@ nb::list open_waits(int fd, const std::string &path, const std::string &kind) {
     return facts.members();
 }
 
-// The note of a coroutine that waits. begin() before it sleeps, end() when the wait is over. Several may wait on one handle.
+// The note of a coroutine, or of a thread that sleeps in several slices (`blocks`). begin() before it sleeps, end() when the wait
+// is over. Several may wait on one handle.
 class AwaitNote {
   public:
-    AwaitNote(nb::object owner, bool members, bool timed) : owner_(std::move(owner)), timed_(timed) {
+    AwaitNote(nb::object owner, bool members, bool timed, bool blocks)
+        : owner_(std::move(owner)), timed_(timed), blocks_(blocks) {
         if (nb::isinstance<Publication>(owner_)) {
             Publication &publication = *nb::inst_ptr<Publication>(owner_);
             end_ = std::static_pointer_cast<End>(publication.end().shared_from_this());
@@ -67,7 +70,7 @@ class AwaitNote {
             begun_ = true;
             ++end_->awaits;
         }
-        end_->await_note = WaitNote{what_, timed_, thread_number(), since_ns_}.word();
+        end_->await_note = WaitNote{what_, timed_, thread_number(), since_ns_, blocks_ && only_thread()}.word();
         note_wait(*end_, 0);
     }
     void end() {
@@ -84,7 +87,7 @@ class AwaitNote {
     nb::object owner_;
     std::shared_ptr<End> end_;
     WaitsFor what_ = WaitsFor::messages;
-    const bool timed_;
+    const bool timed_, blocks_;
     bool begun_ = false;
     int64_t since_ns_ = 0;
     uint32_t fork_ = 0;
@@ -109,10 +112,14 @@ void bind_why(nb::module_ &m) {
     nb::class_<AwaitNote>(m, "AwaitNote", "Notes in shared memory that a coroutine waits on a handle.")
         .def(
             "__init__",
-            [](AwaitNote *self, nb::object handle, bool members, bool timed) { new (self) AwaitNote(handle, members, timed); },
-            nb::arg("handle"), nb::arg("members"), nb::arg("timed"),
-            nb::sig("def __init__(self, handle: Publication | Subscription, members: bool, timed: bool) -> None"),
-            "On a publication: for room, or with `members` for subscriptions. On a subscription: for messages.")
+            [](AwaitNote *self, nb::object handle, bool members, bool timed, bool blocks) {
+                new (self) AwaitNote(handle, members, timed, blocks);
+            },
+            nb::arg("handle"), nb::arg("members"), nb::arg("timed"), nb::arg("blocks") = false,
+            nb::sig("def __init__(self, handle: Publication | Subscription, members: bool, timed: bool, blocks: bool = False) -> "
+                    "None"),
+            "On a publication: for room, or with `members` for subscriptions. On a subscription: for messages. "
+            "blocks: the thread sleeps, not a coroutine.")
         .def("begin", &AwaitNote::begin, "Before each sleep.")
         .def("end", &AwaitNote::end, "The wait is over. Safe to call twice.");
     const char *about =

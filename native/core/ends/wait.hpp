@@ -157,7 +157,7 @@ template <class Host, class On> class Waiter {
     void note() {
         noted_ = true;
         fork_ = ForkGuard::generation();
-        target_.note(WaitNote{On::what, timeout_ != for_ever, thread_number(), begun_ns_}.word());
+        target_.note(WaitNote{On::what, timeout_ != for_ever, thread_number(), begun_ns_, Host::is_only_thread()}.word());
     }
     void serve() {
         Host::handle_signals();

@@ -142,8 +142,11 @@ class ByteLocks {
     }
     static int open_path(const std::string &path) {
         const int fd = ::open(file_of(path).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-        if (fd < 0) fail_system("cannot open " + path + " again");
-        return fd;
+        if (fd >= 0) return fd;
+        const int number = errno;
+        const char *advice =
+            number == EACCES ? ": a forked child that changes its user must use each handle once before that" : "";
+        fail_system("cannot open " + path + " again" + advice, number);
     }
     static int reopen(int fd, const std::string &path) {
         const std::string same = "/proc/self/fd/" + std::to_string(fd);

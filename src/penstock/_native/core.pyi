@@ -1068,9 +1068,9 @@ def udp_unsent() -> list[tuple[str, int]]:
 class AwaitNote:
     """Notes in shared memory that a coroutine waits on a handle."""
 
-    def __init__(self, handle: Publication | Subscription, members: bool, timed: bool) -> None:
+    def __init__(self, handle: Publication | Subscription, members: bool, timed: bool, blocks: bool = False) -> None:
         """
-        On a publication: for room, or with `members` for subscriptions. On a subscription: for messages.
+        On a publication: for room, or with `members` for subscriptions. On a subscription: for messages. blocks: the thread sleeps, not a coroutine.
         """
 
     def begin(self) -> None:

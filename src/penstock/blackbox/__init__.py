@@ -16,12 +16,13 @@ from penstock.blackbox.calls import trigger
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
-    from penstock.blackbox.box import BlackBox, Firing
+    from penstock.blackbox.box import BlackBox
     from penstock.blackbox.config import Config, Trigger, load, read
+    from penstock.blackbox.diary import Firing
 
 _HOMES = {
     "BlackBox": "box",
-    "Firing": "box",
+    "Firing": "diary",
     "Config": "config",
     "Trigger": "config",
     "load": "config",

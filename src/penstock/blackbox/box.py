@@ -14,14 +14,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
-from penstock.blackbox import config as configs
 from penstock.blackbox.calls import CallSocket
 from penstock.blackbox.config import ANY, Config, Trigger, name_of
+from penstock.blackbox.diary import DIARY, NOTE_MAX, Diary, Firing, tell_result
 from penstock.blackbox.members import Ended, MemberWatch
 from penstock.blackbox.messages import MessageWatch
 from penstock.blackbox.samples import Sampled
+from penstock.blackbox.unfinished import Begun, Note, find_unfinished
 from penstock.errors import PenstockError
 from penstock.record.archive import Archive
 from penstock.record.write import retention
@@ -32,20 +33,6 @@ from penstock.util.strict import Strict
 log = logging.getLogger("penstock")
 
 SECOND = 10**9
-DIARY = "log:penstock/triggers"  # a recording with a message for each firing
-DIARY_SECONDS = 1.0  # between two writes; a trigger's firings in it are one message
-NOTE_MAX = 2000
-
-
-@dataclass
-class Firing:
-    """A trigger that fired `count` times in a second; the note is the first one's. snapshot: whether it began one."""
-
-    trigger: str
-    note: str
-    time_ns: int
-    count: int = 1
-    snapshot: bool = False
 
 
 @dataclass
@@ -55,6 +42,8 @@ class _Running:
     thread: threading.Thread
     begun_ns: int
     end_ns: int
+    firing: Firing
+    note: Note | None
     result: Snapshot | PenstockError | None = None
 
 
@@ -79,11 +68,10 @@ class BlackBox(Strict):
         self._max_bytes = units.size(config.max_bytes, "max_bytes")
         self._archive = Archive(config.archive)
         self._asked: deque[Firing] = deque()  # by other threads
-        self._diary: list[Firing] = []
+        self._diary = Diary(self._archive)
         self._running: _Running | None = None
         self._quiet_until = 0.0
         self._looks: list[float] = []
-        self._diary_at = 0.0
         self._stopped = False
         self._wakes = 0
         self._selector = selectors.DefaultSelector()
@@ -148,6 +136,7 @@ class BlackBox(Strict):
 
     def _run(self) -> None:
         try:
+            self._guarded(self._resume)
             while not self._stopped:
                 ready = self._selector.select(self._timeout())
                 self._wakes += 1
@@ -168,8 +157,8 @@ class BlackBox(Strict):
     def _timeout(self) -> float | None:
         """Seconds until the next thing that is due by time; None: nothing is."""
         due = [*self._looks, *(one.next for one in self._sampled)]
-        if self._diary and self._running is None:
-            due.append(self._diary_at)
+        if self._diary.due is not None:
+            due.append(self._diary.due)
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _on_time(self) -> None:
@@ -183,8 +172,8 @@ class BlackBox(Strict):
                 self._guarded(lambda one=one: self._sample(one, now))  # type: ignore[misc]
         if self._running is not None and self._running.result is not None:
             self._finish(self._running)
-        if self._diary and self._running is None and now >= self._diary_at:
-            self._write_diary()
+        if self._diary.due is not None and now >= self._diary.due:
+            self._diary.write()
 
     def _sample(self, one: Sampled, now: float) -> None:
         text = one.sample(now, self._members.about(one.trigger.target))
@@ -222,17 +211,37 @@ class BlackBox(Strict):
     def _fire(self, name: str, note: str, time_ns: int | None = None, count: int = 1) -> None:
         firing = Firing(name, note[:NOTE_MAX], time.time_ns() if time_ns is None else time_ns, count)
         if self._running is not None:
+            firing.extends = True
             last = self._running.begun_ns + int(self._longest * SECOND)
             self._running.end_ns = min(max(self._running.end_ns, firing.time_ns + int(self._after * SECOND)), last)
         elif time.monotonic() >= self._quiet_until and not self._stopped:
             firing.snapshot = True
             self._begin(firing)
-        if not self._diary:
-            self._diary_at = time.monotonic() + DIARY_SECONDS
-        self._diary.append(firing)
+        self._diary.add(firing)
+        if firing.snapshot:
+            self._diary.write()  # while the snapshot is taken, which waits for no disk
         self._on_firing(firing)
 
-    def _begin(self, firing: Firing) -> None:
+    def _resume(self) -> None:
+        """Takes the newest snapshot again that a box had begun when it was killed, once, from what memory still has. An old one is only told."""
+        left = find_unfinished(self._archive.path)
+        for note in left:
+            begun = note.begun
+            firing = Firing(begun.trigger, begun.note, begun.time_ns, snapshot=True)
+            again = note is left[-1] and begun.tries == 1 and time.time_ns() - begun.time_ns < self._longest * SECOND
+            told = f"the black box was killed before the snapshot was complete{': it is taken again' if again else ''}"
+            log.warning("%s, %s: %s", firing.trigger, firing.note or "fired", told)
+            if again:
+                self._begin(firing, begun.tries + 1)
+            if not self._diary.has(firing):
+                self._diary.add(firing)
+            self._diary.add_outcome(firing, told)
+            self._diary.write()
+            note.remove()
+            if again:
+                self._on_firing(firing)
+
+    def _begin(self, firing: Firing, tries: int = 1) -> None:
         wish = check_wish(
             self._config.channels,
             self._before,
@@ -243,7 +252,13 @@ class BlackBox(Strict):
             self._config.pixels,
         )
         thread = threading.Thread(target=self._take, args=(wish, firing), name="penstock-snapshot", daemon=True)
-        self._running = _Running(thread, firing.time_ns, firing.time_ns + int(self._after * SECOND))
+        note = None
+        try:
+            note = Note.write(self._archive.path, Begun(firing.trigger, firing.note, firing.time_ns, tries))
+        except OSError as error:  # the snapshot is worth a try
+            log.warning("a snapshot that is killed will not be taken again: %s", error)
+        end_ns = firing.time_ns + int(self._after * SECOND)
+        self._running = _Running(thread, firing.time_ns, end_ns, firing, note)
         thread.start()
 
     def _take(self, wish: SnapshotWish, firing: Firing) -> None:
@@ -267,7 +282,10 @@ class BlackBox(Strict):
         self._quiet_until = time.monotonic() + self._cool_down
         if isinstance(running.result, PenstockError):
             log.error("the black box could not take a snapshot: %s", running.result)
-        self._write_diary()
+        self._diary.add_outcome(running.firing, tell_result(running.result))
+        self._diary.write()
+        if running.note is not None:
+            running.note.remove()
         self._make_room(running.result)
         self._on_snapshot(running.result)
 
@@ -291,31 +309,12 @@ class BlackBox(Strict):
         except PenstockError as error:
             log.warning("the black box could not remove old recordings: %s", error)
 
-    def _write_diary(self) -> None:
-        """Appends the firings since the last time to the archive, as messages of one channel."""
-        rows, self._diary = self._diary, []
-        merged: list[Firing] = []
-        for one in rows:  # a trigger that fires often has one message for many firings
-            last = merged[-1] if merged else None
-            near = last is not None and one.time_ns - last.time_ns < DIARY_SECONDS * SECOND
-            if last is not None and near and not one.snapshot and last.trigger == one.trigger:
-                last.count += one.count
-            else:
-                merged.append(one)
-        messages = [
-            {"trigger": one.trigger, "note": one.note, "count": one.count, "snapshot": one.snapshot} for one in merged
-        ]
-        try:
-            self._archive.append(DIARY, messages, codec="json", times_ns=[one.time_ns for one in merged])
-        except PenstockError as error:
-            log.warning("the black box could not note %d firings: %s", sum(one.count for one in rows), error)
-
     def _end(self) -> None:
         if self._running is not None:
             self._running.thread.join()
             self._finish(self._running)
-        if self._diary:
-            self._write_diary()
+        if self._diary.due is not None:
+            self._diary.write()
 
 
 def _is_meant(trigger: Trigger, ended: Ended) -> bool:
@@ -333,9 +332,4 @@ def _tell_end(ended: Ended) -> str:
     return f"{who}{what} died without closing {', '.join(ended.died[:10])}"
 
 
-def as_dict(firing: Firing) -> dict[str, Any]:
-    """A firing for programs."""
-    return vars(firing).copy()
-
-
-__all__ = ["DIARY", "BlackBox", "Firing", "as_dict", "configs"]
+__all__ = ["DIARY", "BlackBox", "Firing"]

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 import penstock
-from penstock.blackbox.box import BlackBox, Firing
+from penstock.blackbox.box import BlackBox
 from penstock.blackbox.config import load
+from penstock.blackbox.diary import Firing
 from penstock.cli import arguments, ending
 from penstock.cli.channels.names import names
 from penstock.cli.terminal import output
@@ -57,6 +58,8 @@ def snapshot(
             drop_after=drop_after,
             pixels=not no_pixels,
         )
+    if not done.parts:
+        archive._files.remove_made()
     if json:
         print(output.as_json(done))
     else:
@@ -91,6 +94,33 @@ def shortages(done: Snapshot, before: str) -> list[str]:
 
 
 WAIT_SECONDS = 3600.0
+LINE_NS = 10**9  # between two lines of one trigger
+
+
+class _FiringLines:
+    """Says each firing in a line; of a trigger that fires often one a second, and then the number of the others."""
+
+    def __init__(self) -> None:
+        self._said: dict[tuple[str, str], tuple[int, int]] = {}  # the time of a line, and the firings since
+
+    def say(self, firing: Firing) -> None:
+        does = "The snapshot goes on for it" if firing.extends else "No snapshot: it is the cool-down"
+        does = "Taking a snapshot" if firing.snapshot else does
+        key = (firing.trigger, does)
+        last_ns, more = self._said.get(key, (0, 0))
+        if firing.time_ns - last_ns < LINE_NS:
+            self._said[key] = last_ns, more + firing.count
+            return
+        self.say_rest()
+        self._said[key] = firing.time_ns, 0
+        output.say(f"{firing.trigger}: {firing.note or 'fired'}. {does}")
+
+    def say_rest(self) -> None:
+        """The firings without a line."""
+        for (trigger, does), (last_ns, more) in self._said.items():
+            if more:
+                output.say(f"{trigger}: {output.many(more, 'time')} more. {does}")
+                self._said[trigger, does] = last_ns, 0
 
 
 def blackbox(
@@ -106,13 +136,16 @@ def blackbox(
         output.say(f"{output.path(config)}: {output.many(len(found.trigger), 'trigger')}, all well")
         return
 
+    lines = _FiringLines()
+
     def tell_firing(firing: Firing) -> None:
         if json:
             print(output.as_json({"event": "firing", **vars(firing)}), flush=True)
-        elif firing.snapshot:
-            output.say(f"{firing.trigger}: {firing.note or 'fired'}. Taking a snapshot")
+        else:
+            lines.say(firing)
 
     def tell_snapshot(done: Snapshot | penstock.PenstockError) -> None:
+        lines.say_rest()
         if isinstance(done, penstock.PenstockError):
             if json:
                 print(output.as_json({"event": "failure", "error": str(done)}), flush=True)
@@ -136,5 +169,6 @@ def blackbox(
         finally:
             if found.signal:
                 signal.signal(signal.SIGUSR1, before)
+    lines.say_rest()
     if ended != signal.SIGINT:
         raise ending.Signalled(ended)

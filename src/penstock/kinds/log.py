@@ -98,7 +98,10 @@ class LogOptions:
         for name in ("rate", "memory_max"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value <= 0):
-                raise Invalid(f"{name} is {value!r}: it must be a number of bytes above 0, or a text as '2MB'")
+                each = " per second" if name == "rate" else ""
+                raise Invalid(
+                    f"{name} is {value!r}: it must be a whole number of bytes{each}, from 1 on, or a text as '2MB'"
+                )
         if self.retain is None:
             for name in ("rate", "memory_max"):
                 if getattr(self, name) is not None:

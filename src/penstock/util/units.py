@@ -151,7 +151,9 @@ def size(count: int | str, name: str) -> int:
     elif isinstance(count, int) and not isinstance(count, bool):
         found = count
     if not 0 < found < 1 << 63:
-        raise Invalid(f"{name} is {count!r}: it must be a number of bytes above 0, or a text such as '500MB' or '20GB'")
+        raise Invalid(
+            f"{name} is {count!r}: it must be a whole number of bytes, from 1 on, or a text such as '500MB' or '20GB'"
+        )
     return found
 
 

@@ -49,9 +49,11 @@ async def members(
 
 
 @contextlib.contextmanager
-def noted(handle: _native.Publication | _native.Subscription, *, timed: bool = False) -> Iterator[_native.AwaitNote]:
-    """A note of the wait in the block, which begins with the first sleep."""
-    note = _native.AwaitNote(handle, False, timed)
+def noted(
+    handle: _native.Publication | _native.Subscription, *, timed: bool = False, blocks: bool = False
+) -> Iterator[_native.AwaitNote]:
+    """A note of the wait in the block, which begins with the first sleep. blocks: its thread sleeps, and not only a task."""
+    note = _native.AwaitNote(handle, False, timed, blocks)
     try:
         yield note
     finally:

@@ -99,7 +99,9 @@ def sentence(wait: Wait, found: list[Participant]) -> str:
         if one.pid is None:
             parts.append(f"{one.peer} {part}")
         elif one.pid == os.getpid():
-            if wait.what not in FULL:  # the error has said already how far behind it is
+            if wait.is_for_itself:
+                parts.append(f"this process itself {part}, and its only thread waits here: a deadlock with itself")
+            elif wait.what not in FULL:  # the error has said already how far behind it is
                 parts.append(f"this process itself {part}")
         else:
             parts.append(f"process {processes[one.pid].name} {part}{_doing(processes[one.pid], waiting.get(one.pid))}")

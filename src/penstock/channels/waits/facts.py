@@ -107,7 +107,7 @@ def participants(channel: Channel, found: list[dict[str, Any]]) -> list[Particip
 
 
 def _wait(channel: Channel, one: dict[str, Any], by_slot: dict[int, dict[str, Any]], now: int) -> Wait:
-    what, timed, thread, since_ns = one["wait"]
+    what, timed, thread, since_ns, alone = one["wait"]
     on = [
         WaitedFor(by_slot[slot]["pid"], None, how, amount, by_slot[slot]["dead"])
         for slot, how, amount in one["on"]
@@ -125,6 +125,7 @@ def _wait(channel: Channel, one: dict[str, Any], by_slot: dict[int, dict[str, An
         timed=timed,
         any=one["any"],
         on=tuple(dict.fromkeys(on)),
+        alone=alone,
     )
 
 

@@ -48,8 +48,8 @@ class Why:
 
     target: the channel or the process that was asked for; None: all. waits: those that were asked for, the longest first, and those that they lead
     to. processes: those that wait or are waited for. chains: from each wait that nobody else waits behind to its causes; at most 20 of
-    each, and 200 in all. deadlocks:
-    the processes of each cycle that nothing but a timeout ends, in the order in which they wait for each other.
+    each, and 200 in all. deadlocks: the processes of each cycle that nothing but a timeout ends, in the order in which they wait for each other;
+    one process alone if its only thread waits for the process itself.
     """
 
     target: str | int | None
@@ -151,22 +151,29 @@ class _Graph:
     # ---- deadlocks ----
 
     def stuck(self) -> set[int]:
-        """The processes that wait for each other alone: the largest set in which every wait of every process needs one of the set to move.
-
-        A wait for any of several is stuck if all of them are; a wait for each of several if one of them is.
-        """
+        """The processes that wait for each other alone: the largest set in which every wait of every process needs one of the set to move."""
         found = {pid for pid in self.of if self.processes[pid].state == "waiting"}
         while True:
-            left = {pid for pid in found if all(_is_stuck(wait, found) for wait in self.of[pid])}
+            left = {pid for pid in found if all(wait.needs(found) for wait in self._blocking(pid))}
             if left == found:
                 return found
             found = left
+
+    def _blocking(self, pid: int) -> list[Wait]:
+        """The waits of a process that have to end before it does anything: of its only thread, or of all threads and tasks."""
+        waits = self.of[pid]
+        return [wait for wait in waits if wait.alone] or waits
 
     def deadlocks(self) -> list[tuple[int, ...]]:
         """The cycles among those that are stuck, each as one way around it."""
         stuck = self.stuck()
         onward = {
-            pid: [one.pid for wait in self.of[pid] for one in wait.on if one.pid in stuck and not one.dead]
+            pid: [
+                one.pid
+                for wait in self._blocking(pid)
+                for one in wait.on
+                if one.pid in stuck and not one.dead and (one.pid != pid or wait.alone)
+            ]
             for pid in stuck
         }
         cycles: list[tuple[int, ...]] = []
@@ -176,15 +183,10 @@ class _Graph:
                 continue
             cycle = _cycle_from(pid, onward)
             seen.add(pid)
-            if len(cycle) > 1 and not seen & set(cycle[1:]):
+            if cycle and not seen & set(cycle[1:]):
                 seen.update(cycle)
                 cycles.append(cycle)
         return cycles
-
-
-def _is_stuck(wait: Wait, stuck: set[int]) -> bool:
-    held = [one.pid in stuck and not one.dead for one in wait.on]
-    return bool(held) and (all(held) if wait.any else any(held))
 
 
 def _cycle_from(start: int, onward: Mapping[int, Sequence[int | None]]) -> tuple[int, ...]:

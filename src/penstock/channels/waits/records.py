@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Container
 from dataclasses import dataclass
 
 NUMBERS = 22  # bits of a process's number; the kernel gives none above
@@ -41,7 +42,8 @@ class Wait:
 
     pid: as of `WaitingProcess`. thread: the kernel's number of it, in its PID namespace. member: its name, or its role. what: "messages", "room", "readers", "a reply",
     "frames" or "a buffer". since_ns: by the monotonic clock. seconds: how long it had waited. timed: a timeout ends it. any: one of `on` suffices
-    to end it; if not, each has to move. on: for whom it waits; empty if nobody is there.
+    to end it; if not, each has to move. on: for whom it waits; empty if nobody is there. alone: its process has no other thread that runs Python, and
+    this one sleeps, so the process itself cannot end the wait.
     """
 
     channel: str
@@ -54,6 +56,17 @@ class Wait:
     timed: bool
     any: bool
     on: tuple[WaitedFor, ...]
+    alone: bool = False
+
+    def needs(self, pids: Container[int]) -> bool:
+        """Whether it cannot end unless one of these processes moves: all that it is for are among them, or one of those that each have to move."""
+        held = [one.pid is not None and one.pid in pids and not one.dead for one in self.on]
+        return bool(held) and (all(held) if self.any else any(held))
+
+    @property
+    def is_for_itself(self) -> bool:
+        """Whether only its own process could end it, which has no thread left for that."""
+        return self.alone and self.needs({self.pid})
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,8 @@ class _Lines:
             steps.append((pid, wait))
         way = " → ".join(f"{self._name(pid)} ({words.purpose(wait)})" for pid, wait in steps)
         ends = ", until a timeout ends it" if any(wait.timed for _, wait in steps) else ""
-        return f"deadlock of {len(cycle)} processes{ends}: {way} → {self._name(cycle[0])}"
+        who = f"{len(cycle)} processes" if len(cycle) > 1 else "one process with itself"
+        return f"deadlock of {who}{ends}: {way} → {self._name(cycle[0])}"
 
     def _name(self, pid: int) -> str:
         return str(self._processes[pid].name)

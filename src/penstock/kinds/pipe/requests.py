@@ -259,7 +259,7 @@ class PipeRequester(Socket, _Requester):
         if pending.done:
             return
         deadline = deadline_of(timeout, self)
-        with awaiting.noted(self._sub, timed=deadline is not None) as note:
+        with awaiting.noted(self._sub, timed=deadline is not None, blocks=True) as note:
             note.begin()
             while not pending.done:
                 left = SLICE if deadline is None else min(deadline - time.monotonic(), SLICE)

@@ -269,11 +269,8 @@ class SyncMember(_Base):
     def wait_for_readers(self, count: int = 1, timeout: float | None = None) -> None:
         """Waits until that many others read, as `readers` counts them; `TimedOut` after `timeout` seconds."""
         least = counted(count, "wait_for_readers", "count", self)
-        try:
-            self._pub.wait_for_readers(least + (not self._origin.own), timeout)
-        except TimedOut as error:
-            reason = "".join(str(error).partition("; ")[1:])
-            raise TimedOut(self._too_few(count) + reason) from None
+        if not _native.sync_wait_for_members(self, lambda: self.readers >= least, timeout):
+            raise TimedOut(self._too_few(count) + _native.take_reason(self._pub))
 
     async def wait_for_readers_async(self, count: int = 1, timeout: float | None = None) -> None:
         """The same; waits in the running event loop."""

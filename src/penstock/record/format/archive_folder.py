@@ -67,10 +67,11 @@ class ArchiveFolder:
         try:
             yield
         except BaseException:
-            self._remove_made()
+            self.remove_made()
             raise
 
-    def _remove_made(self) -> None:
+    def remove_made(self) -> None:
+        """Removes the folders that this object made, unless a recording is in them, or a file of another kind."""
         made, self._made = self._made, []
         if self.path not in made:
             return

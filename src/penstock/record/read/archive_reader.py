@@ -342,8 +342,8 @@ class ArchiveReader(Strict):
 
         recorded_times: messages have the times that were recorded, instead of those at which they are sent now; `Unsupported` onto `udp:`.
 
-        Messages keep their encoding and each channel its codec. Memory is bounded by the number of channels. Where recordings overlap, each
-        message is played once.
+        Messages keep their encoding and each channel its codec. Of logs that keep last values, the newest message of each key from before is
+        published first. Memory is bounded by the number of channels. Where recordings overlap, each message is played once.
         """
         if pace is not None and speed != 1.0:
             raise Invalid("speed and pace: the pace has a rate of its own")
@@ -360,12 +360,9 @@ class ArchiveReader(Strict):
         found = player.chosen(self.channels(asked), asked)
         player.check_onto(onto, found, recorded_times=recorded_times)
         player.check_clock(tell, onto, found)
-        ranges = ReadPlanner(self, found).plan(since=span[0], until=span[1])
-        span = player.begun(ranges, span, start)
+        plan = player.plan(ReadPlanner(self, found), span, start)
         one = player.Player(self._connector, self._clock, timeout, tell, recorded_times=recorded_times)
-        return one.run(
-            ranges, onto, pace or Pace.steady(speed), span, progress or (lambda what, done, count: None), loop=loop
-        )
+        return one.run(plan, onto, pace or Pace.steady(speed), progress or (lambda what, done, count: None), loop=loop)
 
     @checks_names
     def follow(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import heapq
+import itertools
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,9 +15,10 @@ from penstock.channels.uri.channel import parse
 from penstock.channels.uri.value import AnyChannels, uris_of
 from penstock.errors import Invalid, NotFound, Unsupported
 from penstock.record.format.types import Connector
-from penstock.record.read import replay
-from penstock.record.read.merging import merged
+from penstock.record.read import late, replay
+from penstock.record.read.merging import Merged, merged
 from penstock.record.read.pace import Pace, Playhead
+from penstock.record.read.plan import ReadPlanner
 from penstock.record.read.ranges import Range
 from penstock.record.read.scan import TIME_MAX
 from penstock.util.clock import Clock, ManualClock
@@ -122,6 +125,23 @@ def check_onto(
         sources[target] = channel
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What to play. kept: last values that are in no range, in the order of their times. Those from before the first message of a range are
+    published at once."""
+
+    ranges: list[Range]
+    kept: list[Merged]
+    span: tuple[int, int]
+
+
+def plan(survey: ReadPlanner, span: tuple[int, int], start: float) -> Plan:
+    """The messages of a span, from so many seconds behind its first one on."""
+    ranges = survey.plan(since=span[0], until=span[1])
+    span = begun(ranges, span, start)
+    return Plan(ranges, late.latched(survey, *span), span)
+
+
 class Player:
     """One call of `Archive.play`. tell: the channel for the recorded time. recorded_times: whether messages have theirs."""
 
@@ -144,25 +164,31 @@ class Player:
 
     def run(
         self,
-        ranges: list[Range],
+        plan: Plan,
         onto: str | Mapping[str, str] | None,
         pace: Pace,
-        span: tuple[int, int],
         progress: Progress,
         *,
         loop: bool = False,
     ) -> Played:
-        """Publishes the ranges' messages, again and again with `loop`. Every channel is opened before the first message."""
-        counts = dict.fromkeys(sorted({one.channel for one in ranges}), 0)
+        """Publishes the plan's messages, again and again with `loop`. Every channel is opened before the first message."""
+        ranges, span = plan.ranges, plan.span
+        sources = [*ranges, *(one.source for one in plan.kept)]
+        counts = dict.fromkeys(sorted({one.channel for one in sources}), 0)
         with self._open:
-            for one in ranges:
+            for one in sources:
                 self._find(one, onto)
             playable = [one for one in ranges if self._targets[one.recording] is not None]
-            total = sum(one.messages for one in playable)
+            kept = [one for one in plan.kept if self._targets[one.source.recording] is not None]
+            total = sum(one.messages for one in playable) + len(kept)
+            begin = max(span[0], min((one.time_min for one in ranges if one.messages), default=TIME_MAX))
+            early = [one for one in kept if one.time_ns < begin]
             moved = self._open_clock() if self._tell is not None else None
             while True:
                 head, played = Playhead(pace, self._clock, moved), 0
-                for message in head.due(merged(playable, *span, self._note_damage)):
+                own = merged(playable, *span, self._note_damage)
+                timed = heapq.merge(kept[len(early) :], own, key=lambda one: one.time_ns)
+                for message in itertools.chain(early, head.due(timed)):
                     way = self._targets[message.source.recording]
                     assert way is not None
                     data = message.payload if way.decode is None else way.decode(message.payload)
@@ -172,7 +198,7 @@ class Player:
                     counts[message.source.channel] += 1
                     played += 1
                     progress("playing", played, total)
-                if not (loop and played) or pace.stopped:
+                if not (loop and played > len(early)) or pace.stopped:
                     break
         return Played({name: count for name, count in counts.items() if count}, tuple(self._left_out))
 

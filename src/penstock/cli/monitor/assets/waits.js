@@ -79,9 +79,9 @@ export class Waits {
   }
 
   arrow(from, to, arrow, stuck) {
-    const back = to.x <= from.x;
-    const start = { x: from.x + (back ? WIDTH / 2 : WIDTH), y: from.y + (back ? HEIGHT : HEIGHT / 2) };
-    const end = { x: to.x + (back ? WIDTH / 2 : 0), y: to.y + (back ? HEIGHT : HEIGHT / 2) };
+    const back = to.x <= from.x, apart = from === to ? WIDTH / 4 : 0;
+    const start = { x: from.x + (back ? WIDTH / 2 + apart : WIDTH), y: from.y + (back ? HEIGHT : HEIGHT / 2) };
+    const end = { x: to.x + (back ? WIDTH / 2 - apart : 0), y: to.y + (back ? HEIGHT : HEIGHT / 2) };
     const bend = back ? `C ${start.x} ${start.y + 26} ${end.x} ${end.y + 26} ${end.x} ${end.y}`
       : `C ${start.x + 50} ${start.y} ${end.x - 50} ${end.y} ${end.x} ${end.y}`;
     const label = element("text", { x: (start.x + end.x) / 2, y: (start.y + end.y) / 2 + (back ? 24 : -4), "text-anchor": "middle" },
