@@ -229,7 +229,7 @@ class Ring {
     template <class Visit> void for_each_reader(Visit &&visit) {
         for (uint32_t i = 0; i < geometry_.slot_count; ++i) {
             RingSlot &s = members_.slot(i);
-            // SYNC 12: pairs with Ring::attach_reader; forbids reading the slot's words before they are its new owner's
+            // SYNC 12: pairs with Ring::attach; forbids reading the slot's words before they are its new owner's
             if (s.identity.state.acquire() != slot_reads) continue;
             if (i == members_.mine()) {             // one's own lock is not seen
                 visit(s.reader.position.acquire()); // SYNC -: the caller's own store

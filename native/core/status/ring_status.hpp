@@ -39,7 +39,7 @@ inline ChannelStatus read_ring_status(int fd, const Mapping &map, const OpenedRi
     const LatencyTable latencies(map, g.slot_count);
     status.latency = latencies.all();
     const SlotTable<RingSlot> slots(fd, map, g.slot_count);
-    // SYNC 12: pairs with Ring::attach_reader; forbids reading the slot's words before they are its new owner's
+    // SYNC 12: pairs with Ring::attach; forbids reading the slot's words before they are its new owner's
     const auto is_here = [](const RingSlot &s) { return s.identity.state.acquire() != 0; };
     ChannelTotals &totals = status.totals;
     totals.messages_sent = sent;
