@@ -268,8 +268,8 @@ class Ring {
     uint32_t begin_session() {
         Atomic<uint32_t> &session = control_->writer.session;
         const uint32_t next = session.relaxed() + 1;
-        session.release(
-            next); // SYNC 25: pairs with Ring::has_lost_writer; forbids the number being visible before its publication
+        // SYNC 25: pairs with Ring::has_lost_writer; forbids the number being visible before its publication
+        session.release(next);
         return next;
     }
     static bool is_there(const RingSlot &s) {

@@ -117,7 +117,7 @@ class RingReader {
 
     // Whether the bytes read from `position` on, before this call, are whole.
     bool intact(uint64_t position) const {
-        // SYNC 10: pairs with RingWriter::announce_claim, RingWriter::join; forbids looking at `claimed` before the bytes were
+        // SYNC 10: pairs with RingWriter::announce_claim, RingWriter::go_on; forbids looking at `claimed` before the bytes were
         // read: they could be new ones although the look says that nothing was claimed
         acquire_fence();
         return !ring_->lapped(position);
