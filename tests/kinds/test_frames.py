@@ -321,7 +321,7 @@ def test_several_publications_share_the_buffers(cam):
     members = penstock.inspect("frames:cam").members
     assert sorted(one.messages for one in members if one.role == "publication") == [1, 1]
     assert penstock.inspect("frames:cam").writers == 2
-    assert sub.restarts == 0
+    assert sub.restarts == 1  # one came after the first
     del frames
     cam.close()  # with a buffer open
     assert [frame.array is not None for frame in (other.acquire(timeout=1) for _ in range(3))] == [True] * 3

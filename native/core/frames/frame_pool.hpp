@@ -43,8 +43,8 @@ class FramePool {
     // Whether a subscription leases this buffer, or may be about to.
     bool leased(uint32_t buffer) const {
         for (uint32_t slot = 0, end = used(); slot < end; ++slot)
-            // SYNC 16: pairs with FrameReader::drop, FrameReader::lease, FrameWriter::let_go; forbids writing to the buffer before
-            // the look: the last reads of its old frame would see new bytes
+            // SYNC 16: pairs with FrameReader::drop, FrameReader::lease, FrameWriter::let_go; forbids writing to the buffer
+            // before the look: the last reads of its old frame would see new bytes
             if ((leases(slot, buffer).acquire() & bit(buffer)) != 0) return true;
         return false;
     }

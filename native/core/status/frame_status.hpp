@@ -14,9 +14,9 @@ inline ChannelStatus read_frame_status(int fd, const Mapping &map, const OpenedF
     for (uint32_t buffer = 0; buffer < g.buffers; ++buffer) {
         bool taken = false;
         for (uint32_t slot = 0; slot < opened.geometry.slot_count && !taken; ++slot)
-            // SYNC -: for people; nothing is written to the buffer
-            taken = slots[slot].identity.state.relaxed() != slot_writes &&
-                    (leases[slot].words[buffer / 64].acquire() & FramePool::bit(buffer)) != 0;
+            if (slots[slot].identity.state.relaxed() != slot_writes)
+                // SYNC -: for people; nothing is written to the buffer
+                taken = (leases[slot].words[buffer / 64].acquire() & FramePool::bit(buffer)) != 0;
         status.buffers_leased += taken ? 1u : 0u;
     }
     return status;
