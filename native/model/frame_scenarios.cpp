@@ -606,6 +606,8 @@ template <bool both> void killed_beside() {
     else World::thread([&reader] { one(reader); });
     World::finally([&reader, &living] {
         if (!World::died(0)) return;
+        while (one(reader)) { // so that there is room
+        }
         EXPECT(publish(living, 2001));
         while (one(reader)) {
         }
