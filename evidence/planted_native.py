@@ -229,7 +229,7 @@ NATIVE_BUGS = (
     ),
     NativeBug(
         "a slot's next owner has the note of the dead",
-        "Ring::attach_reader",
+        "Ring::attach",
         "s.reader.wait.relaxed(0);",
         "if (!PLANTED) $0",
         (f"{WHY}::test_slot_of_the_dead_has_no_note",),

@@ -17,7 +17,7 @@ constexpr uint32_t bytes_each = 96;
 PoolGeometry geometry_of(uint64_t start, uint64_t sequence) {
     PoolGeometry g;
     g.ring.capacity = 64 * 1024;
-    g.ring.slot_count = 4;
+    g.ring.slot_count = 5;
     g.ring.start_position = start;
     g.ring.start_sequence = sequence;
     g.buffers = buffers;
@@ -174,7 +174,7 @@ std::string go_on(const FrameChannel &channel, FrameReader &reader, Frame *held,
         if (writer->take_buffer() == no_buffer) return "a buffer is lost";
     std::vector<std::shared_ptr<FrameReader>> all;
     try {
-        while (all.size() + 1 < channel.geometry.ring.slot_count) all.push_back(channel.reader());
+        while (all.size() + 2 < channel.geometry.ring.slot_count) all.push_back(channel.reader());
     } catch (const Error &error) {
         return std::string("a slot is lost: ") + error.what();
     }
@@ -200,11 +200,15 @@ void examine(const Operation &op, const Case &at, uint64_t kills, std::mt19937_6
                  if (!wrong.empty()) fail(result, what, step, wrong);
              });
     };
-    const auto kill_at = [&](uint64_t step, const std::vector<Place> &places) {
+    const auto kill_at = [&](uint64_t step, const std::vector<Place> &places) -> std::string {
         const FrameChannel channel(geometry);
         const uint64_t begun = lay_out(channel, at);
         const bool waited = random() % 2 == 0;
         auto reader = channel.reader({Start::From::position, begun}, false, waited);
+        // Half of the time another publication lives, with a buffer open, and goes on first.
+        auto beside = random() % 2 == 0 ? channel.writer() : nullptr;
+        const uint32_t open = beside ? beside->take_buffer() : no_buffer;
+        if (open != no_buffer) std::memset(beside->pool().bytes(open), 0x55, bytes_each);
         Frame held;
         bool holds = random() % 2 == 0 && reader->consume(held);
         for (Frame other; waited && reader->consume(other);) { // then there is room, and what comes is kept for it
@@ -214,7 +218,16 @@ void examine(const Operation &op, const Case &at, uint64_t kills, std::mt19937_6
         }
         Hands hands{channel, begun, nullptr, nullptr, {}, {}};
         kill_victim([&] { op.prepare(hands); }, [&] { op.act(hands); }, step, places);
-        return go_on(channel, *reader, holds ? &held : nullptr, before, before + op.frames, waited);
+        if (open != no_buffer) {
+            for (uint32_t i = 0; i < bytes_each; ++i)
+                if (beside->pool().bytes(open)[i] != 0x55) return "another publication wrote to an open buffer";
+            const uint32_t other = beside->take_buffer(); // it then knows the next number
+            if (other != no_buffer) beside->give_back(other);
+            publish(*beside, open);
+        }
+        if (beside) beside->leave();
+        const uint64_t more = open != no_buffer;
+        return go_on(channel, *reader, holds ? &held : nullptr, before + more, before + more + op.frames, waited);
     };
     examine_case(what, kills, 4, random, result, step_through, kill_at);
 }

@@ -12,7 +12,8 @@ constexpr uint32_t buffers = 2;
 
 class FrameStage {
   public:
-    explicit FrameStage(uint32_t slots = 2) {
+    explicit FrameStage(uint32_t readers = 2, uint32_t writers = 1) {
+        const uint32_t slots = readers + writers;
         PoolGeometry g;
         g.ring.capacity = 256;
         g.ring.slot_count = slots;
@@ -38,18 +39,19 @@ class FrameStage {
     static inline std::shared_ptr<Mapping> mapping;
 };
 
-bool publish(FrameWriter &writer) {
+// `said`: of one of several publications, which do not know their frames' numbers.
+bool publish(FrameWriter &writer, uint64_t said = 0) {
     const uint32_t buffer = writer.take_buffer();
     if (buffer == no_buffer) return false;
-    const uint64_t number = writer.ring().sequence();
+    const uint64_t number = said != 0 ? said : writer.ring().sequence();
     copy_in(writer.pool().bytes(buffer) + 8, &number, sizeof number);
     FrameNote note;
     note.id = number;
     writer.publish(buffer, note, nullptr, 16);
     return true;
 }
-void publish_surely(FrameWriter &writer) {
-    while (!publish(writer)) spin_pause();
+void publish_surely(FrameWriter &writer, uint64_t said = 0) {
+    while (!publish(writer, said)) spin_pause();
 }
 void publishes(FrameWriter &writer, int count, bool mortal = false) {
     World::thread(
@@ -59,11 +61,13 @@ void publishes(FrameWriter &writer, int count, bool mortal = false) {
         mortal);
 }
 
+constexpr uint64_t said_by_several = 1000;
+
 void expect_whole(const Frame &frame) {
     penstock::read(frame.data + 8, 8);
     uint64_t number = 0;
     std::memcpy(&number, frame.data + 8, sizeof number);
-    EXPECT(number == frame.sequence && frame.note.id == number);
+    EXPECT((number == frame.sequence || number >= said_by_several) && frame.note.id == number);
 }
 // Takes one frame, looks at it, gives it back.
 bool one(FrameReader &reader) {
@@ -501,22 +505,135 @@ void killed_writer() { // the successor has every buffer that is not leased, and
     });
 }
 
+// Writer i's frame j says 1000 (i + 1) + j.
+void publishes_beside(FrameWriter &writer, uint64_t first, uint64_t count, bool mortal = false) {
+    World::thread(
+        [&writer, first, count] {
+            for (uint64_t i = 0; i < count; ++i) publish_surely(writer, first + i);
+        },
+        mortal);
+}
+
 void succeeded_while_read() {
-    FrameStage stage;
+    FrameStage stage(1, 2);
     FrameReader &reader = FrameStage::reader(2);
     FrameWriter &mortal = FrameStage::writer(0);
-    publish(mortal);
-    publishes(mortal, 1, true);
+    publish(mortal, 1000);
+    publishes_beside(mortal, 1001, 1, true);
     World::thread([] {
         try {
             auto &writer = *new FrameWriter(FrameStage::open(), nullptr);
-            publish_surely(writer);
+            publish_surely(writer, 2000);
         } catch (const Error &error) {
             EXPECT(error.code == Code::busy);
         }
     });
     World::thread([&reader] {
         for (int i = 0; i < 2; ++i) one(reader);
+    });
+}
+
+// ---- several publications ----
+
+void two_writers() { // each frame comes once and whole, or is counted
+    FrameStage stage(1, 2);
+    FrameReader &reader = FrameStage::reader(2);
+    publishes_beside(FrameStage::writer(0), 1000, 1);
+    publishes_beside(FrameStage::writer(1), 2000, 1);
+    reads(reader, 2);
+}
+
+template <uint64_t count> void two_writers_wait() { // nothing is lost, and each writer's frames keep their order
+    FrameStage stage(1, 2);
+    FrameReader &reader = FrameStage::waiting(2);
+    publishes_beside(FrameStage::writer(0), 1000, count);
+    publishes_beside(FrameStage::writer(1), 2000, 1);
+    World::thread([&reader] {
+        uint64_t least[2] = {1000, 2000};
+        Frame frame;
+        while (reader.ring().sequence() < count + 1) {
+            if (!reader.consume(frame)) {
+                spin_pause();
+                continue;
+            }
+            expect_whole(frame);
+            EXPECT(frame.note.id == least[frame.note.id / 1000 - 1]++);
+            reader.give_back(frame.note.buffer);
+        }
+        EXPECT(reader.ring().lost_messages() == 0);
+    });
+}
+
+void open_beside() { // a buffer that one publication fills is not handed out to the other
+    FrameStage stage(0, 2);
+    FrameWriter &a = FrameStage::writer(0), &b = FrameStage::writer(1);
+    for (FrameWriter *writer : {&a, &b})
+        World::thread([writer] {
+            const uint32_t buffer = writer->take_buffer();
+            EXPECT(buffer != no_buffer);
+            const uint64_t number = 1000;
+            copy_in(writer->pool().bytes(buffer) + 8, &number, sizeof number);
+            writer->give_back(buffer);
+        });
+    World::finally([&a] { expect_all_free(a); });
+}
+
+void waits_for_another_writer() { // it sleeps while the other one has every buffer open
+    FrameStage stage(0, 2);
+    FrameWriter &a = FrameStage::writer(0), &b = FrameStage::writer(1);
+    const uint32_t first = a.take_buffer();
+    EXPECT(a.take_buffer() != no_buffer);
+    World::thread([&a, first] { a.publish(first, {}, nullptr, 16); });
+    World::thread([&b] { sleeps_for_room(b); });
+}
+
+void waits_for_one_that_closes() {
+    FrameStage stage(0, 2);
+    FrameWriter &a = FrameStage::writer(0), &b = FrameStage::writer(1);
+    for (uint32_t i = 0; i < buffers; ++i) EXPECT(a.take_buffer() != no_buffer);
+    World::thread([&a] { a.leave(); });
+    World::thread([&b] { sleeps_for_room(b); });
+}
+
+// What one of them left when it died, the other one repairs: no frame comes twice, none that was received is lost, every buffer
+// comes back.
+template <bool both> void killed_beside() {
+    FrameStage stage(1, 2);
+    FrameReader &reader = FrameStage::waiting(2);
+    FrameWriter &living = FrameStage::writer(1);
+    publishes_beside(FrameStage::writer(0), 1000, 1, true);
+    if (both) publishes_beside(living, 2000, 1);
+    else World::thread([&reader] { one(reader); });
+    World::finally([&reader, &living] {
+        if (!World::died(0)) return;
+        while (one(reader)) { // so that there is room
+        }
+        EXPECT(publish(living, 2001));
+        while (one(reader)) {
+        }
+        EXPECT(reader.ring().sequence() == living.ring().sequence() && reader.ring().lost_messages() == 0);
+        EXPECT(reader.ring().sequence() >= 1 + both && reader.ring().sequence() <= 2 + both);
+        expect_all_free(living);
+    });
+}
+
+void ends_with_the_last() { // the stream has ended when no publication is left, and not before
+    FrameStage stage(1, 2);
+    FrameReader &reader = FrameStage::reader(2);
+    FrameWriter &a = FrameStage::writer(0), &b = FrameStage::writer(1);
+    World::thread([&a] { a.leave(); });
+    World::thread([&b] {
+        publish_surely(b, 2000);
+        b.leave();
+    });
+    World::thread([&reader] {
+        uint32_t gone = 0;
+        uint64_t got = 0;
+        while (!reader.pool().ring()->has_lost_writer(gone, true) || reader.pool().ring()->readable(reader.ring().position())) {
+            if (one(reader)) ++got;
+            else spin_pause();
+        }
+        EXPECT(got == 1);
     });
 }
 
@@ -554,7 +671,16 @@ const std::vector<Scenario> &frame_scenarios() {
         {"frames_wait_dead", "it dies", waits_for_the_dead, true, true},
         {"frames_wait_killed", "the publication dies", waiting_outlives_the_writer, true},
         {"frames_killed", "the publication is killed, another goes on", killed_writer, true},
-        {"frames_succeeded", "while a subscription reads", succeeded_while_read, true},
+        {"frames_succeeded", "while a subscription reads", succeeded_while_read, true, true},
+        {"frames_two_writers", "two publications take turns", two_writers, true, true},
+        {"frames_two_writers_wait", "for a subscription that both wait for", two_writers_wait<1>, true, true},
+        {"frames_two_writers_recycle", "and into used buffers", two_writers_wait<2>, true, true},
+        {"frames_open_beside", "a buffer that one fills is its own", open_beside},
+        {"frames_writers_room", "no wake-up is lost when it is published", waits_for_another_writer},
+        {"frames_writers_close", "nor when its publication closes", waits_for_one_that_closes},
+        {"frames_killed_beside", "one is killed, the other goes on", killed_beside<false>, true},
+        {"frames_killed_turn", "while it waits for its turn", killed_beside<true>, true, true},
+        {"frames_last_writer", "the stream ends with the last of them", ends_with_the_last, true, true},
     };
     return all;
 }

@@ -53,6 +53,7 @@ inline void quiet_ring(const Mapping &mapping, uint32_t slots) {
         const auto *slot = reinterpret_cast<const RingSlot *>(mapping.bytes() + slots_offset + i * sizeof(RingSlot));
         World::quiet(&slot->identity.pid, offsetof(RingSlot::Identity, waits) - 4);
         World::quiet(&slot->reader.counts, sizeof slot->reader.counts);
+        World::quiet(&slot->reader.sent_messages, 20); // and bytes, session
     }
 }
 

@@ -1,11 +1,12 @@
-// Threads hammer one frame pool: a publication, restarted now and then; readers that read at once, hold frames for a while, ask
-// for the newest, record, come and go, and some for which the publication waits. Every frame is whole from its lease to the end
-// of it, got + lost + passed over = sent, and nothing is lost where the publication waits.
+// Threads hammer one frame pool: two publications, restarted now and then; readers that read at once, hold frames for a while,
+// ask for the newest, record, come and go, and some for which the publication waits. Every frame is whole from its lease to the
+// end of it, got + lost + passed over = sent, and nothing is lost where the publication waits.
 #include "support.hpp"
 
 #include <atomic>
 #include <chrono>
 #include <deque>
+#include <map>
 #include <thread>
 
 using namespace penstock;
@@ -36,6 +37,7 @@ void write(Ground &ground, uint64_t seed) {
     std::mt19937_64 random(seed);
     while (!ground.stop) {
         FrameWriter writer(ground.open(), nullptr);
+        uint64_t number = 0; // within its session
         for (uint64_t life = 100 + random() % 5000; life != 0 && !ground.stop; --life) {
             Atomic<uint32_t> &room = writer.pool().room();
             const uint32_t expected = event_prepare(room);
@@ -51,9 +53,9 @@ void write(Ground &ground, uint64_t seed) {
             }
             // Half of the frames have a size of their own.
             const uint64_t bytes = random() % 2 == 0 ? bytes_each : bytes_each / 2 + random() % (bytes_each / 2);
-            fill(writer.pool().bytes(buffer), writer.ring().session(), writer.ring().sequence(), bytes);
+            fill(writer.pool().bytes(buffer), writer.ring().session(), ++number, bytes);
             FrameNote note;
-            note.id = writer.ring().sequence();
+            note.id = number;
             note.dimensions = bytes != bytes_each;
             std::vector<char> rest(note.shape_length() + random() % 40);
             if (note.dimensions != 0) std::memcpy(rest.data(), &bytes, sizeof bytes);
@@ -66,8 +68,8 @@ void write(Ground &ground, uint64_t seed) {
 
 void check_frame(const Frame &frame) {
     const Proof proof = check_message(frame.data, frame.bytes());
-    CHECK(proof.number == frame.sequence && frame.note.id == frame.sequence, "frame %lu came as %lu", (unsigned long)proof.number,
-          (unsigned long)frame.sequence);
+    CHECK(proof.number == frame.note.id && static_cast<int32_t>(proof.writer) == frame.message.session, "frame %lu came as %lu",
+          (unsigned long)proof.number, (unsigned long)frame.note.id);
 }
 
 // Holds up to `holds` frames at a time.
@@ -77,6 +79,7 @@ void read(Ground &ground, uint64_t seed, bool conflate, size_t holds, uint64_t m
     const uint64_t begun = reader.ring().sequence();
     uint64_t got = 0;
     std::deque<Frame> held;
+    std::map<int32_t, uint64_t> newest; // of each session
     auto end_hold = [&] {
         check_frame(held.front());
         reader.give_back(held.front().note.buffer);
@@ -98,6 +101,9 @@ void read(Ground &ground, uint64_t seed, bool conflate, size_t holds, uint64_t m
         }
         ++got;
         check_frame(frame);
+        uint64_t &last = newest[frame.message.session];
+        CHECK(frame.note.id > last);
+        last = frame.note.id;
         held.push_back(std::move(frame));
         while (held.size() > random() % (holds + 1)) end_hold();
     }
@@ -125,7 +131,7 @@ void record(Ground &ground) {
             uint64_t bytes = bytes_each;
             if (note.dimensions != 0) std::memcpy(&bytes, message + sizeof note, sizeof bytes);
             const Proof proof = check_message(message + sizeof note + note.rest_length, bytes);
-            CHECK((proof.number - ground.geometry.ring.start_sequence) * reader.cell() == at);
+            CHECK(proof.number == note.id);
         } else if (stopped && reader.cell_lag() == 0) {
             return;
         }
@@ -143,6 +149,7 @@ int main(int argc, char **argv) {
     Ground ground(geometry_from(starts[seed % 3], sequences[seed / 3 % 3]));
     std::vector<std::thread> threads;
     threads.emplace_back([&] { write(ground, seed); });
+    threads.emplace_back([&] { write(ground, seed + 50); });
     threads.emplace_back([&] { read(ground, seed + 1, false, 0, UINT64_MAX); });
     threads.emplace_back([&] { read(ground, seed + 2, false, 2, UINT64_MAX); });
     threads.emplace_back([&] { read(ground, seed + 3, true, 1, UINT64_MAX); });

@@ -254,7 +254,7 @@ def test_a_pickled_handle_stays_in_its_process(kind):
             data = pickle.dumps(handle)
             _refused_elsewhere(data, uri)
             if handle is handles[0]:
-                continue  # a ring and a frames channel have one publication at a time
+                continue  # a ring has one publication at a time
             with pickle.loads(data) as again:
                 assert again.channel == uri
     finally:

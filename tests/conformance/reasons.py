@@ -70,7 +70,6 @@ _LAST = (
 # (promise, subject), where the subject is a kind, `fake` for every fake channel, or `fake:KIND`.
 REASONS: dict[tuple[str, str], Reason] = {
     ("several_publications", "ring"): Refused(_ONE_WRITER, penstock.Busy),
-    ("several_publications", "frames"): Refused(_ONE_WRITER, penstock.Busy),
     ("several_publications", "zmq"): Refused(
         "A publication binds the address, and an address is bound once.", penstock.Busy
     ),

@@ -298,8 +298,64 @@ def test_who_comes_second_must_agree_or_not_say(cam):
             penstock.subscribe("frames:cam", **options)
     with penstock.subscribe("frames:cam", shape=list(SHAPE), dtype=np.uint8, buffers=3) as sub:
         assert sub.shape == SHAPE
-    with pytest.raises(penstock.Busy):
-        penstock.publish("frames:cam")
+    with penstock.publish("frames:cam", shape=list(SHAPE)) as other:
+        assert other.shape == SHAPE
+
+
+def test_several_publications_share_the_buffers(cam):
+    """An open buffer is nobody else's, and is free when its publication closes. Each publication counts what it has sent."""
+    cam, _ = cam
+    sub = penstock.subscribe("frames:cam", conflate=False)
+    other = penstock.publish("frames:cam")
+    mine, theirs = [cam.acquire(timeout=0), cam.acquire(timeout=0)], other.acquire(timeout=0)
+    assert cam.try_acquire() is other.try_acquire() is None
+    with pytest.raises(penstock.TimedOut, match="is filling 2 of the 3 buffers"):
+        other.acquire(timeout=0)
+    theirs.array[...] = 9
+    mine[0].array[...] = 7
+    theirs.commit()
+    mine[0].commit()
+    frames = sub.poll()
+    assert [int(frame.array.max()) for frame in frames] == [9, 7]
+    assert [frame.id for frame in frames] == [0, 1]
+    members = penstock.inspect("frames:cam").members
+    assert sorted(one.messages for one in members if one.role == "publication") == [1, 1]
+    assert penstock.inspect("frames:cam").writers == 2
+    assert sub.restarts == 1  # one came after the first
+    del frames
+    cam.close()  # with a buffer open
+    assert [frame.array is not None for frame in (other.acquire(timeout=1) for _ in range(3))] == [True] * 3
+    other.close()
+    sub.close()
+
+
+def test_a_publication_waits_for_the_buffers_of_another(cam):
+    """It is woken when the other one publishes or gives back; and it gets those of one that died."""
+    cam, _ = cam
+    other = penstock.publish("frames:cam")
+    held = [cam.acquire(timeout=0) for _ in range(3)]
+    for end in (held[0].commit, held[1].abort):
+        got = []
+        waiter = threading.Thread(target=lambda got=got: got.append(other.acquire(timeout=PATIENCE)))
+        waiter.start()
+        end()
+        waiter.join()
+        assert len(got) == 1
+        held.extend(got)
+    other.close()
+
+
+def test_the_stream_ends_with_the_last_publication(cam):
+    cam, _ = cam
+    other = penstock.publish("frames:cam")
+    with penstock.subscribe("frames:cam", conflate=False, until_end=True) as sub:
+        cam.close()
+        assert sub.try_recv() is None
+        other.send(np.full(SHAPE, 3, np.uint8))
+        other.close()
+        assert int(sub.recv(timeout=1).array.max()) == 3
+        with pytest.raises(penstock.EndOfStream):
+            sub.recv(timeout=1)
 
 
 def test_a_subscription_waits_for_the_channel_if_it_is_told_to():

@@ -14,23 +14,38 @@ class RingWaits {
         : slots_(fd, map, slots), count_(slots), fd_(fd),
           control_(*reinterpret_cast<const RingControl *>(map.bytes() + control_offset)) {}
 
-    // `room(slots)`: for whom the publication waits. `held(slot)`: the frames that the subscription in that slot leases.
+    // `room(slot)`: for whom the publication in that slot waits. `held(slot)`: the frames that the subscription in that slot
+    // leases.
     template <class Room, class Held> nb::list all(Room &&room, Held &&held) const {
         WaitFacts facts;
         const RingControl::Writer &writer = control_.writer;
         const bool publishes = writer.state.relaxed() == 1, lives = holds_member(fd_, lock_byte::writer);
         if (publishes)
             facts.add({count_, "publication", writer.pid.relaxed(), writer.joined_ns.relaxed(), !lives, {}, {}}, writer.wait,
-                      [&](WaitsFor what) { return what == WaitsFor::room ? room() : WaitReasons{}; });
+                      [](WaitsFor) { return WaitReasons{}; });
         for (uint32_t i = 0; i < count_; ++i) {
             const RingSlot &s = slots_[i];
-            if (s.identity.state.relaxed() != 1) continue;
-            WaitMember member{i, "subscription", s.identity.pid.relaxed(), s.identity.joined_ns.relaxed(), !slots_.held(i), {},
+            const uint32_t state = s.identity.state.relaxed();
+            if (state == 0) continue;
+            const bool writes = state == slot_writes;
+            WaitMember member{i,
+                              writes ? "publication" : "subscription",
+                              s.identity.pid.relaxed(),
+                              s.identity.joined_ns.relaxed(),
+                              !slots_.held(i),
+                              {},
                               {}};
-            if (const uint64_t frames = held(i); frames != 0) member.holds.emplace_back("frames", frames);
-            facts.add(member, s.reader.wait, [&](WaitsFor) {
+            if (const uint64_t frames = writes ? 0 : held(i); frames != 0) member.holds.emplace_back("frames", frames);
+            facts.add(member, s.reader.wait, [&](WaitsFor what) {
                 WaitReasons reasons;
+                if (writes) {
+                    if (what == WaitsFor::room) reasons = room(i);
+                    add_lock_holder(reasons, control_.turn.lock, count_, i);
+                    return reasons;
+                }
                 if (publishes) reasons.on.push_back({count_, "writes", 0});
+                for (uint32_t other = 0; other < used(); ++other)
+                    if (slots_[other].identity.state.relaxed() == slot_writes) reasons.on.push_back({other, "writes", 0});
                 return reasons;
             });
         }
@@ -60,12 +75,13 @@ class FrameWaits {
         return count;
     }
     // A subscription that keeps every buffer has to move. If none does, any of those that keep some.
-    WaitReasons for_room() const {
+    WaitReasons for_room(uint32_t waiting) const {
         WaitReasons all, some;
         all.any = false;
         for (uint32_t slot = 0; slot < ring_.used(); ++slot) {
             const RingSlot &s = ring_.slot(slot);
-            if (s.identity.state.relaxed() != 1) continue;
+            const uint32_t state = s.identity.state.relaxed();
+            if (state == 0 || slot == waiting) continue;
             const bool waits = s.identity.waits.relaxed() != waits_never;
             const uint64_t position = s.reader.position.relaxed();
             uint64_t kept = 0, unread = 0;
@@ -76,7 +92,11 @@ class FrameWaits {
                 kept += to_read || leases(slot, buffer);
             }
             if (kept == 0) continue;
-            const WaitsOn one{slot, unread != 0 ? "unread" : "leases", unread != 0 ? unread : kept};
+            const WaitsOn one{slot,
+                              state == slot_writes ? "fills"
+                              : unread != 0        ? "unread"
+                                                   : "leases",
+                              unread != 0 ? unread : kept};
             (kept == geometry_.buffers ? all : some).on.push_back(one);
         }
         return all.on.empty() ? some : all;
@@ -98,7 +118,7 @@ class FrameWaits {
 nb::list ring_waits(int fd, const std::string &path) {
     const Mapping map(fd, size_of_file(fd), false);
     const OpenedRing ring = read_ring_header(map.bytes(), map.size(), path);
-    return RingWaits(fd, map, ring.geometry.slot_count).all([] { return WaitReasons{}; }, [](uint32_t) { return 0; });
+    return RingWaits(fd, map, ring.geometry.slot_count).all([](uint32_t) { return WaitReasons{}; }, [](uint32_t) { return 0; });
 }
 
 nb::list frames_waits(int fd, const std::string &path) {
@@ -106,7 +126,7 @@ nb::list frames_waits(int fd, const std::string &path) {
     const OpenedFrames frames = read_frames_header(map.bytes(), map.size(), path);
     const RingWaits ring(fd, map, frames.geometry.slot_count);
     const FrameWaits waits(map, frames.pool, ring);
-    return ring.all([&] { return waits.for_room(); }, [&](uint32_t slot) { return waits.leased(slot); });
+    return ring.all([&](uint32_t slot) { return waits.for_room(slot); }, [&](uint32_t slot) { return waits.leased(slot); });
 }
 
 } // namespace penstock::bind

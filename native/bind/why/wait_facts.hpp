@@ -14,8 +14,8 @@
 
 namespace penstock::bind {
 
-// A participant that keeps another one waiting. `how`: "writes", "behind", "claim", "leases", "unread", "full", "answers",
-// "locks"; `amount`: bytes, frames or messages of that.
+// A participant that keeps another one waiting. `how`: "writes", "behind", "claim", "leases", "unread", "fills", "full",
+// "answers", "locks"; `amount`: bytes, frames or messages of that.
 struct WaitsOn {
     uint32_t slot;
     const char *how;

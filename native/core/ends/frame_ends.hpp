@@ -61,6 +61,7 @@ class FrameWriterEnd final : public RingWriting {
     FrameWriterEnd(int fd, const std::string &path, std::shared_ptr<ManualClock> clock, bool waits)
         : FrameWriterEnd(std::make_shared<FramePool>(fd, path), std::move(clock), waits) {}
 
+    ~FrameWriterEnd() override { writer_.leave(); }
     std::shared_ptr<Mapping> mapping() const override { return pool_->mapping(); }
     void interrupt() override {
         RingWriting::interrupt();
@@ -102,7 +103,7 @@ class FrameWriterEnd final : public RingWriting {
     int64_t commit(const ClaimedRange &range) override {
         const FrameFields &given = open_fields_[range.index];
         FrameNote note;
-        note.id = given.id.value_or(writer_.ring().sequence());
+        note.id = given.id.value_or(0);
         note.start_ns = given.start_ns;
         note.end_ns = given.end_ns;
         note.dtype = given.dtype;
@@ -114,7 +115,7 @@ class FrameWriterEnd final : public RingWriting {
         }
         rest_ += given.fields;
         note.rest_length = static_cast<uint32_t>(rest_.size());
-        return static_cast<int64_t>(writer_.publish(range.index, note, rest_.data(), given.bytes));
+        return static_cast<int64_t>(writer_.publish(range.index, note, rest_.data(), given.bytes, !given.id));
     }
     void abort(const ClaimedRange &range) override {
         writer_.give_back(range.index);
@@ -125,14 +126,19 @@ class FrameWriterEnd final : public RingWriting {
         FramePool::SlowReader one;
         if (!pool_->slowest(one, writer_.waits())) return "every buffer is being filled";
         std::string text = named_process(one.pid, locks().descriptor());
+        if (one.fills)
+            return text + " is filling " + std::to_string(one.leased) + " of the " + std::to_string(pool_->geometry().buffers) +
+                   " buffers";
         if (one.unread != 0) text += " has " + std::to_string(one.unread) + " frames yet to receive";
         if (one.unread != 0 && one.leased != 0) text += " and";
         if (one.leased != 0) text += " holds a lease on " + std::to_string(one.leased);
         return text + " of the " + std::to_string(pool_->geometry().buffers) + " buffers";
     }
     size_t payload_max() const override { return pool_->geometry().frame_bytes; }
-    uint64_t position() const override { return writer_.ring().position(); }
+    uint64_t position() const override { return pool_->ring()->write_position(); }
     int32_t session() const override { return static_cast<int32_t>(writer_.ring().session()); }
+    Atomic<uint64_t> *wait_word() override { return &file_->me().reader.wait; }
+    void leave() override { writer_.leave(); }
 
   private:
     FrameWriterEnd(std::shared_ptr<FramePool> pool, std::shared_ptr<ManualClock> clock, bool waits)

@@ -117,7 +117,7 @@ class RingWriting : public SlotEnd<WriterEnd, Ring> {
   public:
     using SlotEnd::SlotEnd;
     void interrupt() override { disturb_ring(*file_); }
-    Atomic<uint64_t> *wait_word() final { return &file_->control().writer.wait; }
+    Atomic<uint64_t> *wait_word() override { return &file_->control().writer.wait; }
     Atomic<uint32_t> &members() final { return file_->control().members.value; }
     uint32_t readers() final { return file_->readers(); }
     uint64_t lag() final { return file_->lag(); }

@@ -1,4 +1,4 @@
-// Byte layout of a frames channel's file: a ring of notes, one word per buffer, what each subscription leases, the buffers.
+// Byte layout of a frames channel's file: a ring of notes, one word per buffer, what each member leases, the buffers.
 // docs/design/frame_pool.md draws it.
 #pragma once
 
@@ -34,15 +34,15 @@ inline constexpr uint32_t waits_never = 0, waits_always = 1;
 inline constexpr uint32_t waits_with_others = 2;  // a recorder: when the publication waits for anybody
 inline constexpr uint32_t waits_where_opened = 3; // one that reads every frame: when the publication was opened to wait
 
-// A buffer's content. The publication writes it.
+// A buffer's content. The publication that has the turn writes it.
 struct alignas(cache_line) FrameBuffer {
     Atomic<uint64_t> stamp;    // 0: the number of its frame, shifted, with the lowest bit set; 0 while it holds none
     Atomic<uint64_t> position; // 8: where the stream ended before the frame's note
 };
 constexpr uint64_t frame_stamp(uint64_t sequence) { return sequence << 1 | 1; }
 
-// The buffers that one subscription leases, a bit each. Written by the slot's owner, and by a participant that frees a dead
-// owner's slot.
+// The buffers that one subscription leases, or one publication has open, a bit each. Written by the slot's owner, and by a
+// participant that frees a dead owner's slot.
 struct alignas(cache_pair) FrameLeases {
     Atomic<uint64_t> words[lease_words];
 };
@@ -95,6 +95,8 @@ struct PoolGeometry {
 
 inline void check_geometry(const PoolGeometry &g, Code code) {
     check_geometry(g.ring, code);
+    if (g.ring.slot_count < 2)
+        throw Error(code, "max_members is 1: it must be from 2 to 1024, for a publication and a subscription");
     if (g.buffers < 2 || g.buffers > buffer_count_max)
         throw Error(code, "buffers is " + std::to_string(g.buffers) + ": it must be from 2 to 1024");
     if (g.ring.capacity / (2 * g.buffers) < header_length + sizeof(FrameNote))

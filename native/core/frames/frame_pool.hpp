@@ -43,8 +43,8 @@ class FramePool {
     // Whether a subscription leases this buffer, or may be about to.
     bool leased(uint32_t buffer) const {
         for (uint32_t slot = 0, end = used(); slot < end; ++slot)
-            // SYNC 16: pairs with FrameReader::drop, FrameReader::lease; forbids writing to the buffer before the look: the last
-            // reads of its old frame would see new bytes
+            // SYNC 16: pairs with FrameReader::drop, FrameReader::lease, FrameWriter::let_go; forbids writing to the buffer
+            // before the look: the last reads of its old frame would see new bytes
             if ((leases(slot, buffer).acquire() & bit(buffer)) != 0) return true;
         return false;
     }
@@ -74,16 +74,19 @@ class FramePool {
         return least;
     }
 
-    // The subscription for which publications wait: its process, the frames that it has yet to receive, the buffers that it
-    // leases. False if there is none.
+    // The participant for which publications wait: its process, the frames that it has yet to receive, the buffers that it
+    // leases, or fills as a publication. False if there is none other than this one.
     struct SlowReader {
         uint32_t pid = 0, unread = 0, leased = 0;
+        bool fills = false;
     };
     bool slowest(SlowReader &slowest, bool opened) const {
         const bool waiting = opened || has_waiting_readers();
         for (uint32_t slot = 0, end = used(); slot < end; ++slot) {
             const RingSlot &s = ring_->slot(slot);
+            if (slot == ring_->mine()) continue;
             SlowReader one{s.identity.pid.relaxed()};
+            one.fills = s.identity.state.relaxed() == slot_writes;
             const bool waits = waited_for(s, waiting, opened);
             for (uint32_t buffer = 0; buffer < geometry_.buffers; ++buffer) {
                 const bool full = stamp(buffer).relaxed() != 0;
@@ -95,7 +98,7 @@ class FramePool {
         return slowest.pid != 0;
     }
 
-    // Gives back what dead subscriptions leased, and ends the wait for them. True if there were any.
+    // Gives back what the dead leased, and ends the wait for them. True if there were any.
     bool reap_leases() {
         bool found = false;
         for (uint32_t slot = 0, end = used(); slot < end; ++slot) {
@@ -105,7 +108,7 @@ class FramePool {
         return found;
     }
 
-    // For a subscription that has just taken this slot: ends the leases of a dead owner before it.
+    // For a participant that has just taken this slot: ends the leases of a dead owner before it.
     void take_over(uint32_t slot) {
         const bool leased = has_leases(slot);
         clear_leases(slot);
@@ -114,6 +117,14 @@ class FramePool {
         // SYNC -: only its value counts; before a buffer of this slot is leased or recycled a full fence orders it (SYNC 15)
         for (uint32_t seen = word.relaxed(); seen < slot + 1 && !word.cas(seen, slot + 1);) {
         }
+    }
+
+    // A publication goes: the buffers that it has open are free.
+    void leave() {
+        if (!ring_->attached()) return;
+        clear_leases(ring_->mine());
+        ring_->detach();
+        event_notify(room());
     }
 
   private:
@@ -126,7 +137,7 @@ class FramePool {
             if (ring_->slot(slot).identity.waits.relaxed() == waits_always) return true;
         return false;
     }
-    uint32_t used() const { return std::min(ring_->control().used.value.relaxed(), geometry_.ring.slot_count); }
+    uint32_t used() const { return ring_->used(); }
     uint32_t words() const { return (geometry_.buffers + 63) / 64; }
     bool has_leases(uint32_t slot) const {
         for (uint32_t word = 0; word < words(); ++word)

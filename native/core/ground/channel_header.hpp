@@ -32,7 +32,7 @@ namespace penstock {
 // Words from `file_size` to the end of the metadata mean nothing while `state` is open.
 
 inline constexpr uint64_t magic = 0x4b434f54534e4550; // "PENSTOCK", little-endian
-inline constexpr uint32_t layout_version = 3;
+inline constexpr uint32_t layout_version = 4;
 
 // The format's list of numbers. Nothing in this folder depends on which one a channel has: a kind's sizes are in its layout file.
 enum class Kind : uint32_t { log = 1, ring = 2, sync = 3, pipe = 4, frames = 5, endpoint = 6 };

@@ -1,6 +1,7 @@
 // The ring: one publication, many subscriptions; none of them waits. A slow subscription is lapped and learns what it
-// lost. This file knows the shared words and the members; ring_writer.hpp and ring_reader.hpp move messages.
-// After MSGQ's broadcast ring, with its positions as whole words. Layout, orders and crash table: docs/design/ring.md.
+// lost. In a frames channel several publications take turns on it. This file knows the shared words and the members;
+// ring_writer.hpp and ring_reader.hpp move messages. After MSGQ's broadcast ring, with its positions as whole words. Layout,
+// orders and crash table: docs/design/ring.md.
 #pragma once
 
 #include "ground/clock.hpp"
@@ -102,33 +103,85 @@ class Ring {
         }
         RingControl::Writer &writer = control_->writer;
         if (writer.state.relaxed() == 1) count_death(writer.deaths);
-        writer.session.relaxed(writer.session.relaxed() + 1);
         writer.pid.relaxed(static_cast<uint32_t>(getpid()));
         writer.wait.relaxed(0);
         writer.joined_ns.relaxed(static_cast<uint64_t>(system_ns(CLOCK_REALTIME)));
         members_.locks().enter(lock_byte::writer);
         begin_owner(writer.deaths); // if its predecessor died, `state` is 1 already: from here on it speaks of this one
-        writer.state.release(1);    // SYNC -: only `inspect` reads it; the kernel's lock says whether a publication lives
+        // SYNC -: the session orders it for has_lost_writer; the kernel's lock says whether a publication lives
+        writer.state.release(1);
+        begin_session();
         writes_ = true;
         members_.joined();
     }
 
+    // ---- frames: several publications, each in a slot. One at a time works on the words that a ring's only publication owns
+    // ----
+
+    // `attached` runs when the slot is taken. The number of its session.
+    template <class Attached> uint32_t attach_publication(Attached &&attached) {
+        attach(slot_writes, [&] {
+            attached();
+            me().reader.sent_messages.relaxed(0);
+            me().reader.sent_bytes.relaxed(0);
+            me().reader.session.relaxed(0);
+        });
+        if (!take_turn(members_.patience_to_join_ns)) {
+            const std::string text = no_turn();
+            if (members_.begin_to_leave()) {
+                me().identity.state.release(0); // SYNC -: the kernel's lock on the slot's byte orders it for the next owner
+                members_.leave();
+            }
+            throw Error(Code::busy, text);
+        }
+        const RobustLockGuard held(control_->turn.lock);
+        const uint32_t session = begin_session();
+        me().reader.session.relaxed(session);
+        return session;
+    }
+    // The lock of the turn. False if a living publication keeps it.
+    bool take_turn(int64_t patience_ns) { return members_.acquire_lock(control_->turn.lock, patience_ns); }
+    static constexpr int64_t patience_to_send_ns = Participants<RingSlot>::patience_to_join_ns;
+    // Whether no other publication had the turn since this one noted it last. With the turn.
+    bool had_last_turn() const { return control_->turn.last.relaxed() == members_.id(); }
+    void note_turn() { control_->turn.last.relaxed(members_.id()); }
+    std::string no_turn() const {
+        const uint32_t holder = slot_of(control_->turn.lock.relaxed());
+        const uint32_t pid = holder < geometry_.slot_count ? slot(holder).identity.pid.relaxed() : 0;
+        return where() + ": " + process_name(pid, members_.locks().descriptor()) +
+               " is publishing here, and does not run (stopped?)";
+    }
+    bool attached() const { return members_.attached() && !members_.forked(); }
+
     // Whether there has been a publication and none lives. `check_kernel`: notices also one that died; the kernel's answer is
     // remembered in `gone`, the caller's. Changes nothing.
     bool has_lost_writer(uint32_t &gone, bool check_kernel) {
-        const uint32_t session = control_->writer.session.relaxed();
+        // SYNC 25: pairs with Ring::begin_session; forbids missing the publication whose session this is
+        const uint32_t session = control_->writer.session.acquire();
         if (session == 0) return false;
+        if (session == gone) return true;
         // SYNC 25: pairs with Ring::detach; forbids looking for a last frame before the publication's end was seen
-        if (control_->writer.state.acquire() == 0 || session == gone) return true;
-        if (!check_kernel || members_.locks().taken_by_other(lock_byte::writer)) return false;
+        const bool writes = control_->writer.state.acquire() != 0;
+        bool any = writes;
+        for (uint32_t i = 0, end = used(); i < end; ++i) any |= publishes(slot(i));
+        if (control_->writer.session.relaxed() != session) return false; // one came meanwhile
+        if (!any) return true;
+        if (!check_kernel || (writes && members_.locks().taken_by_other(lock_byte::writer))) return false;
+        for (uint32_t i = 0, end = used(); i < end; ++i)
+            if (publishes(slot(i)) && members_.lives(i, publishes)) return false;
         gone = session;
         return true;
+    }
+    uint32_t used() const { return std::min(control_->used.value.relaxed(), geometry_.slot_count); } // frames
+    static bool publishes(const RingSlot &s) {
+        return s.identity.state.acquire() == slot_writes; // SYNC 25: pairs with Ring::detach; forbids the same
     }
 
     // ---- subscriptions ----
 
     // Takes a slot; `start` puts the subscription's position there before anybody sees it.
-    template <class Start> void attach_reader(Start start) {
+    template <class Start> void attach_reader(Start start) { attach(slot_reads, start); }
+    template <class Start> void attach(uint32_t state, Start start) {
         members_.take_any_slot();
         try {
             RingSlot &s = me();
@@ -142,7 +195,7 @@ class Ring {
             begin_owner(s.identity.deaths);
             // SYNC 12: pairs with Ring::for_each_reader, read_ring_status; forbids the state being visible before the new owner's
             // words
-            s.identity.state.release(1);
+            s.identity.state.release(state);
         } catch (...) { // the state still says that there is no publication
             members_.give_slot_back();
             throw;
@@ -153,14 +206,20 @@ class Ring {
 
     void detach() {
         if (!members_.begin_to_leave()) return;
-        // SYNC 25: pairs with Ring::has_lost_writer; forbids the end being visible before the last frame
-        if (writes_) control_->writer.state.release(0);
-        else {
+        // SYNC 25: pairs with Ring::has_lost_writer, Ring::publishes; forbids the end being visible before the last frame
+        const auto end = [](Atomic<uint32_t> &state) { state.release(0); };
+        const bool shares = !writes_ && me().identity.state.relaxed() == slot_writes;
+        if (writes_) {
+            end(control_->writer.state);
+            members_.leave();
+        } else if (shares) {
+            members_.leave(control_->turn.lock, [&] { end(me().identity.state); }); // after every session that had begun
+        } else {
             me().identity.waits.relaxed(0);
             me().identity.state.release(0); // SYNC -: the kernel's lock on the slot's byte orders it for the next owner
+            members_.leave();
         }
-        members_.leave();
-        if (writes_) event_notify(control_->data.value); // a reader may wait for the end
+        if (writes_ || shares) event_notify(control_->data.value); // a reader may wait for the end
     }
     void crash_for_test() { members_.crash_for_test(); } // leaves as a killed process would
     void forget_slot() { members_.forget(); }            // in a forked child: the slot stays its parent's
@@ -170,8 +229,8 @@ class Ring {
     template <class Visit> void for_each_reader(Visit &&visit) {
         for (uint32_t i = 0; i < geometry_.slot_count; ++i) {
             RingSlot &s = members_.slot(i);
-            // SYNC 12: pairs with Ring::attach_reader; forbids reading the slot's words before they are its new owner's
-            if (s.identity.state.acquire() != 1) continue;
+            // SYNC 12: pairs with Ring::attach; forbids reading the slot's words before they are its new owner's
+            if (s.identity.state.acquire() != slot_reads) continue;
             if (i == members_.mine()) {             // one's own lock is not seen
                 visit(s.reader.position.acquire()); // SYNC -: the caller's own store
             } else if (members_.lives(i, is_there)) {
@@ -206,11 +265,20 @@ class Ring {
     }
 
   private:
-    static bool is_there(const RingSlot &s) { return s.identity.state.relaxed() == 1; } // the kernel's lock orders owners
+    uint32_t begin_session() {
+        Atomic<uint32_t> &session = control_->writer.session;
+        const uint32_t next = session.relaxed() + 1;
+        // SYNC 25: pairs with Ring::has_lost_writer; forbids the number being visible before its publication
+        session.release(next);
+        return next;
+    }
+    static bool is_there(const RingSlot &s) {
+        return s.identity.state.relaxed() == slot_reads;
+    } // the kernel's lock orders owners
     // With the slot's byte held, so no process is in it. If the state says otherwise, the owner died.
     void clear_slot(RingSlot &s) {
         // SYNC -: the kernel's lock on the slot's byte orders its owners
-        if (s.identity.state.acquire() == 1) count_death(s.identity.deaths);
+        if (s.identity.state.acquire() != 0) count_death(s.identity.deaths);
         s.identity.waits.relaxed(0);
         s.identity.state.release(0); // SYNC -: the same lock orders it
     }

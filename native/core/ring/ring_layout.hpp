@@ -60,34 +60,43 @@ struct RingControl {
     struct alignas(cache_pair) Starts { // 768: positions where a frame begins, in each part of the circle; the publication
         Atomic<uint64_t> positions[ring_parts];
     } starts;
-    uint8_t spare[4096 - 1024];
+    struct alignas(cache_pair) Turn { // 1024: frames: which publication works on the words above, the circle and the stamps
+        Atomic<uint64_t> lock;        // 1024: its id; 0: none does
+        Atomic<uint64_t> last;        // 1032: the id of the one that did last; the holder of the lock
+    } turn;
+    uint8_t spare[4096 - 1152];
 };
 static_assert(sizeof(RingControl) == 4096 && offsetof(RingControl, claimed) == 128 && offsetof(RingControl, writer.wait) == 56);
 static_assert(offsetof(RingControl, room) == 512 && offsetof(RingControl, used) == 640 && offsetof(RingControl, starts) == 768);
+static_assert(offsetof(RingControl, turn) == 1024 && offsetof(RingControl, turn.last) == 1032);
 
-// ---- one subscription: the holder of the kernel lock on this slot's byte owns the slot ----
+// ---- one subscription, or one publication of frames: the holder of the kernel lock on this slot's byte owns the slot ----
+inline constexpr uint32_t slot_reads = 1, slot_writes = 2; // its state
 struct RingCounts { // they only grow, over all owners: nothing has to be moved when one of them dies
     Atomic<uint64_t> messages, bytes, lost_messages, lost_bytes, conflated, restarts;
 };
 struct RingSlot {
     struct alignas(cache_pair) Identity { // 0: the owner as it joins
-        Atomic<uint32_t> state;           // 1 while it is attached
+        Atomic<uint32_t> state;           // slot_reads or slot_writes while it is attached
         Atomic<uint32_t> pid;
         Atomic<uint64_t> joined_ns;
-        RingCounts before;      // the counts of the owners before
-        Deaths deaths;          // of all owners; the holder of the slot's byte
-        Atomic<uint32_t> waits; // frames: whether publications wait for it: waits_*
+        RingCounts before;           // the counts of the owners before
+        Deaths deaths;               // of all owners; the holder of the slot's byte
+        Atomic<uint32_t> waits;      // frames: whether publications wait for it: waits_*
+        Atomic<uint32_t> generation; // its owners so far
     } identity;
     struct alignas(cache_pair) Reader { // 128: the owner
         Atomic<uint64_t> position;      // everything before was read or lost
         RingCounts counts;
-        Atomic<uint64_t> wait; // a WaitNote
+        Atomic<uint64_t> wait;                      // a WaitNote
+        Atomic<uint64_t> sent_messages, sent_bytes; // of a publication; since it joined
+        Atomic<uint32_t> session;                   // of a publication
     } reader;
 };
 static_assert(sizeof(RingSlot) == 256 && offsetof(RingSlot, reader) == 128 && offsetof(RingSlot, reader.wait) == 184);
 inline constexpr KindLayout ring_kind{Kind::ring, sizeof(RingSlot), 1};
 namespace lock_byte {
-inline constexpr uint64_t writer = control_offset; // ring, frames: the publication
+inline constexpr uint64_t writer = control_offset; // ring: the publication
 } // namespace lock_byte
 
 inline constexpr uint32_t ring_capacity_max = 1u << 30;

@@ -94,7 +94,7 @@ class RingLook {
     }
     // Whether the bytes read from `position` on, before this call, are whole.
     bool kept(uint64_t position) const {
-        // SYNC 10: pairs with RingWriter::announce_claim, RingWriter::join; forbids looking at `claimed` before the bytes were
+        // SYNC 10: pairs with RingWriter::announce_claim, RingWriter::go_on; forbids looking at `claimed` before the bytes were
         // read: they could be new ones although the look says that nothing was claimed
         acquire_fence();
         return control_.claimed.value.relaxed() <= position + geometry_.capacity;

@@ -117,7 +117,7 @@ class RingReader {
 
     // Whether the bytes read from `position` on, before this call, are whole.
     bool intact(uint64_t position) const {
-        // SYNC 10: pairs with RingWriter::announce_claim, RingWriter::join; forbids looking at `claimed` before the bytes were
+        // SYNC 10: pairs with RingWriter::announce_claim, RingWriter::go_on; forbids looking at `claimed` before the bytes were
         // read: they could be new ones although the look says that nothing was claimed
         acquire_fence();
         return !ring_->lapped(position);
@@ -138,11 +138,12 @@ class RingReader {
     void pass() {
         const auto session = static_cast<uint32_t>(message_.session);
         if (session_ != session) {
-            if (session_ != 0) {
-                restarts_ += session - session_;
-                counts_->restarts.increment(session - session_);
+            const auto newer = static_cast<int32_t>(session - session_);
+            if (session_ != 0 && newer > 0) { // of several publications, one that was there before is no newer one
+                restarts_ += static_cast<uint32_t>(newer);
+                counts_->restarts.increment(static_cast<uint32_t>(newer));
             }
-            session_ = session;
+            if (session_ == 0 || newer > 0) session_ = session;
         }
         sequence_ = peeked_ + 1;
         position_ = message_.next;

@@ -13,6 +13,14 @@ class RingWriter {
         : ring_(std::move(ring)), clock_(std::move(clock)) {
         join();
     }
+    // One of several, in a slot: `attached` runs when it is taken. It writes while it has the turn, and goes on before that from
+    // where another has stopped.
+    template <class Attached>
+    RingWriter(std::shared_ptr<Ring> ring, std::shared_ptr<ManualClock> clock, Attached &&attached)
+        : ring_(std::move(ring)), clock_(std::move(clock)) {
+        join_others(attached);
+    }
+    template <class Attached> void join_others(Attached &&attached) { session_ = ring_->attach_publication(attached); }
 
     Ring &ring() const { return *ring_; }
     uint32_t session() const { return session_; }
@@ -23,10 +31,6 @@ class RingWriter {
     void join() {
         ring_->attach_writer();
         session_ = ring_->control().writer.session.relaxed();
-        claimed_ = ring_->control().claimed.value.relaxed();
-        // A dead predecessor may have claimed bytes and not written them yet. Its successor writes them under that claim.
-        // SYNC 10: pairs with RingReader::intact; forbids new bytes being visible before the predecessor's claim
-        release_fence();
         open_ = false;
         try {
             go_on();
@@ -34,6 +38,36 @@ class RingWriter {
             ring_->detach();
             throw;
         }
+    }
+
+    // Continues where another stood. If it died, its last message may be committed without being counted.
+    void go_on() {
+        claimed_ = ring_->control().claimed.value.relaxed();
+        // A dead predecessor may have claimed bytes and not written them yet. Its successor writes them under that claim.
+        // SYNC 10: pairs with RingReader::intact; forbids new bytes being visible before the predecessor's claim
+        release_fence();
+        RingControl::Writer &writer = ring_->control().writer;
+        position_ = ring_->write_position();
+        uint64_t last = ring_->check_aligned(writer.newest.relaxed()); // message
+        if (claimed_ < position_ || claimed_ - position_ > 2 * uint64_t{ring_->geometry().capacity})
+            ring_->throw_corrupt(claimed_);
+        const uint64_t begun = position_;
+        for (;;) {
+            const RingFrame *frame = ring_->frame(position_);
+            // SYNC -: the predecessor is dead or has passed its turn on: the kernel's lock, or the turn's, orders all that it did
+            const uint64_t word0 = frame->word0.acquire();
+            if (word0 == 0) break;
+            const uint64_t step = ring_->step(word0, position_);
+            if (static_cast<uint32_t>(frame->origin.relaxed()) != static_cast<uint32_t>(position_ / frame_alignment) ||
+                position_ + step - begun > ring_->geometry().capacity)
+                ring_->throw_corrupt(position_);
+            if (frame_type(word0) == static_cast<uint16_t>(FrameType::data)) last = position_;
+            position_ += step;
+        }
+        sequence_ = ring_->frame(position_)->sequence.relaxed();
+        // SYNC -: the release fence above stands between the predecessor's stores, which a lock ordered, and these
+        writer.newest.release(last);
+        writer.write.release(position_); // SYNC -: the same fence stands before it
     }
 
     // The stream position after the message.
@@ -85,32 +119,6 @@ class RingWriter {
         throw Error(Code::too_large, ring_->where() + ": a message of " + std::to_string(length) +
                                          " bytes; this ring takes up to " + std::to_string(payload_max()) +
                                          " (a quarter of its capacity, less a header): create it with a larger capacity");
-    }
-
-    // Continues where a dead predecessor stood. Its last message may be committed without being counted.
-    void go_on() {
-        RingControl::Writer &writer = ring_->control().writer;
-        position_ = ring_->write_position();
-        uint64_t last = ring_->check_aligned(writer.newest.relaxed()); // message
-        if (claimed_ < position_ || claimed_ - position_ > 2 * uint64_t{ring_->geometry().capacity})
-            ring_->throw_corrupt(claimed_);
-        const uint64_t begun = position_;
-        for (;;) {
-            const RingFrame *frame = ring_->frame(position_);
-            // SYNC -: the predecessor is dead: the kernel's lock on the publication's byte orders all that it did
-            const uint64_t word0 = frame->word0.acquire();
-            if (word0 == 0) break;
-            const uint64_t step = ring_->step(word0, position_);
-            if (static_cast<uint32_t>(frame->origin.relaxed()) != static_cast<uint32_t>(position_ / frame_alignment) ||
-                position_ + step - begun > ring_->geometry().capacity)
-                ring_->throw_corrupt(position_);
-            if (frame_type(word0) == static_cast<uint16_t>(FrameType::data)) last = position_;
-            position_ += step;
-        }
-        sequence_ = ring_->frame(position_)->sequence.relaxed();
-        // SYNC -: the release fence of join() stands between the predecessor's stores, which the kernel's lock ordered, and these
-        writer.newest.release(last);
-        writer.write.release(position_); // SYNC -: the same fence stands before it
     }
 
     // The position of a message of that many bytes: at the end of the circle padding may precede it.

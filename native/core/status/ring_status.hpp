@@ -39,8 +39,8 @@ inline ChannelStatus read_ring_status(int fd, const Mapping &map, const OpenedRi
     const LatencyTable latencies(map, g.slot_count);
     status.latency = latencies.all();
     const SlotTable<RingSlot> slots(fd, map, g.slot_count);
-    // SYNC 12: pairs with Ring::attach_reader; forbids reading the slot's words before they are its new owner's
-    const auto is_here = [](const RingSlot &s) { return s.identity.state.acquire() == 1; };
+    // SYNC 12: pairs with Ring::attach; forbids reading the slot's words before they are its new owner's
+    const auto is_here = [](const RingSlot &s) { return s.identity.state.acquire() != 0; };
     ChannelTotals &totals = status.totals;
     totals.messages_sent = sent;
     totals.bytes_sent = writer.bytes_sent.relaxed();
@@ -55,11 +55,20 @@ inline ChannelStatus read_ring_status(int fd, const Mapping &map, const OpenedRi
         totals.restarts += now.restarts.relaxed();
         totals.conflated += now.conflated.relaxed();
         if (!is_here(s)) continue;
-        MemberStatus member{i, "subscription"};
+        const bool writes = s.identity.state.relaxed() == slot_writes;
+        MemberStatus member{i, writes ? "publication" : "subscription"};
         member.pid = s.identity.pid.relaxed();
         member.joined_ns = s.identity.joined_ns.relaxed();
         if (!slots.held(i)) {
             status.dead.push_back({member.role, member.pid, member.joined_ns});
+            continue;
+        }
+        if (writes) {
+            member.session = static_cast<int32_t>(s.reader.session.relaxed());
+            member.messages = s.reader.sent_messages.relaxed();
+            member.bytes = s.reader.sent_bytes.relaxed();
+            member.messages_lost = 0;
+            status.members.push_back(std::move(member));
             continue;
         }
         // SYNC 13: pairs with RingReader::show_position; forbids showing a position before the reader is done with the messages

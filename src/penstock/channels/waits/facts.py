@@ -68,7 +68,7 @@ def _is_here(kind: Kind, file: tuple[int, int], one: dict[str, Any], files_of: C
     if file not in there:
         return False
     size = 256 if kind.name in ("ring", "frames") else 512
-    only_writer = size == 256 and one["role"] == "publication"
+    only_writer = kind.name == "ring" and one["role"] == "publication"
     locked = processes.locked_bytes(pid, there[file])
     return not locked or (CONTROL if only_writer else SLOTS + one["slot"] * size) in locked
 

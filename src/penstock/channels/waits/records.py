@@ -25,7 +25,7 @@ class WaitedFor:
     """One that a wait is for: a process of this machine, or a peer on the network.
 
     pid: None of a peer; below 0: as of `WaitingProcess`. peer: its host and port; None of a process. how: "writes" the messages, has them "behind" it, has an open "claim",
-    "leases" frames, has frames "unread", has a "full" pipe to read, "answers" the request, "locks" the channel, "sends" or "receives" over the
+    "leases" frames, has frames "unread", "fills" buffers, has a "full" pipe to read, "answers" the request, "locks" the channel, "sends" or "receives" over the
     network. amount: bytes behind or in the claim, frames, or messages; 0 if it has none. dead: it died and its place was given to nobody.
     """
 

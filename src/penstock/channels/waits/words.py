@@ -53,6 +53,7 @@ def part_text(wait: Wait, one: WaitedFor) -> str:
         "claim": f"has an open claim of {size(one.amount)}",
         "leases": f"holds {many} frame{plural}",
         "unread": f"has {many} frame{plural} to receive",
+        "fills": f"fills {many} buffer{plural}",
         "full": f"has {many} message{plural} to read",
         "answers": "has the request",
         "locks": "holds the channel's lock",

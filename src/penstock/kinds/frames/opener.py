@@ -1,6 +1,6 @@
 """`frames:` channels: large arrays passed by reference. A frame that a reader holds is never overwritten.
 
-A pool of buffers of one size. The publication fills a free one in place. Subscriptions lease the buffers that they read, and the lease
+A pool of buffers of one size. A publication fills a free one in place. Subscriptions lease the buffers that they read, and the lease
 lasts as long as the array does. Nothing is copied on the way.
 """
 
@@ -71,7 +71,7 @@ def open_publication(
     clock: _native.ManualClock | None = None,
     **options: Any,
 ) -> FramePublication:
-    """The publication. Creates the channel if it does not exist. `Busy` while another publication is open.
+    """A publication. Creates the channel if it does not exist. Several may write to it.
 
     when_slow: "skip": waits only for subscriptions that ask for it. "wait": waits for all that read every frame, including recorders.
     """
@@ -227,8 +227,8 @@ class Frames(ChannelValue[Frame]):
     """A `frames:` channel: large arrays, passed by reference.
 
     shape, dtype: of every frame; dtype is "u1" unless chosen. varies: frames may be smaller than `shape`, and `dtype` may be a tuple of
-    those that a frame may have. header: the dtype of a struct that goes with each frame. buffers: frames that exist at once, 2 to 1024. max_members: subscriptions at
-    once, 1 to 1024. attributes: other facts about the stream, as JSON values; stored in the channel. Frames have no codec.
+    those that a frame may have. header: the dtype of a struct that goes with each frame. buffers: frames that exist at once, 2 to 1024. max_members: publications and
+    subscriptions at once, 2 to 1024. attributes: other facts about the stream, as JSON values; stored in the channel. Frames have no codec.
     """
 
     _prefix: ClassVar[str] = "frames:"

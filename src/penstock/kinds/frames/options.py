@@ -22,7 +22,7 @@ class FrameOptions:
     varies: frames may be smaller than `shape` in each dimension. header: the dtype of a struct that goes with each frame.
     buffers: frames that exist at once, 2 to 1024: one is filled, one is the newest, the rest may be leased by readers. All
     of them are allocated now, so that no later write can fail.
-    max_members: how many subscriptions may exist at once, 1 to 1024.
+    max_members: how many publications and subscriptions may exist at once, 2 to 1024.
     attributes: other facts about the stream, as JSON values; stored in the channel.
     start_position, start_sequence: where counting begins; for tests at the edges.
     """
@@ -40,6 +40,8 @@ class FrameOptions:
     def __post_init__(self) -> None:
         check_whole(self, "buffers", "max_members", "start_position", "start_sequence")
         within(self, 32, "max_members")
+        if not 2 <= self.max_members <= 1024:
+            raise Invalid(f"max_members is {self.max_members}: it must be from 2 to 1024")
         if not 2 <= self.buffers <= 1024:
             raise Invalid(f"buffers is {self.buffers}: it must be from 2 to 1024")
         within(self, 63, "start_position")
