@@ -15,7 +15,7 @@ import penstock
 from penstock.blackbox.diary import DIARY, Firing
 from penstock.blackbox.unfinished import Begun, Note, find_unfinished
 from penstock.cli import run
-from penstock.cli.blackbox import _FiringLines
+from penstock.cli.watching.blackbox import _FiringLines
 
 
 def diary(folder):

@@ -11,7 +11,8 @@ import threading
 import pytest
 
 import penstock
-from penstock.cli import pacing, run
+from penstock.cli import run
+from penstock.cli.recordings import pacing
 from penstock.record import Pace
 
 SECOND = 10**9

@@ -14,8 +14,8 @@ from people import ANNA, BEN, Person, as_command, as_user, require_users
 
 import penstock
 from penstock.channels.storage import files
+from penstock.cli.channels.members import member_command
 from penstock.cli.machine import containers
-from penstock.cli.members import member_command
 
 Start = Callable[..., Person]
 OWN_MEMORY = "mount -t tmpfs -o size={size} tmpfs /dev/shm"

@@ -16,15 +16,19 @@ from typer.core import TyperGroup
 GROUPS = {
     "Look at channels": {
         "ls": ("channels.listing", "List channels: members, messages, lag of readers", "penstock ls 'robot/*'"),
-        "why": ("why", "Show who waits, on what, and what keeps them waiting", "penstock why log:imu --stack"),
+        "why": ("watching.why", "Show who waits, on what, and what keeps them waiting", "penstock why log:imu --stack"),
         "top": ("channels.top", "Show channels live: rates, lag, losses, members", "penstock top 'robot/*' --members"),
         "monitor": (
             "monitor",
             "Serve a page that shows channels, recordings and tables live",
             "penstock monitor --archive drive --open",
         ),
-        "view": ("viewing", "Serve channels live to Foxglove", "penstock view 'robot/*'"),
-        "metrics": ("serving", "Serve the counters of all channels for Prometheus", "penstock metrics --port 9464"),
+        "view": ("watching.viewing", "Serve channels live to Foxglove", "penstock view 'robot/*'"),
+        "metrics": (
+            "watching.serving",
+            "Serve the counters of all channels for Prometheus",
+            "penstock metrics --port 9464",
+        ),
     },
     "Move messages": {
         "pub": (
@@ -38,59 +42,67 @@ GROUPS = {
             "penstock sub log:imu --start earliest --limit 10",
         ),
         "bridge": (
-            "bridging",
+            "channels.bridging",
             "Pass messages on to another channel, or to another machine",
             "penstock bridge log:imu udp://10.0.0.2:40123/1",
         ),
         "rm": ("channels.listing", "Remove channels with their history", "penstock rm log:imu 'robot/*'"),
     },
     "Record": {
-        "record": ("archives", "Record channels into an archive", "penstock record drive 'robot/*' --seconds 60"),
+        "record": (
+            "recordings.archives",
+            "Record channels into an archive",
+            "penstock record drive 'robot/*' --seconds 60",
+        ),
         "snapshot": (
-            "blackbox",
+            "watching.blackbox",
             "Record what memory still has, also if every program was killed",
             "penstock snapshot 'robot/*' --to drive --before 30s",
         ),
         "blackbox": (
-            "blackbox",
+            "watching.blackbox",
             "Watch, and take a snapshot when something happens",
             "penstock blackbox blackbox.toml --check",
         ),
-        "recordings": ("archives", "List an archive's recordings", "penstock recordings drive"),
+        "recordings": ("recordings.archives", "List an archive's recordings", "penstock recordings drive"),
         "replay": (
-            "archives",
+            "recordings.archives",
             "Print a recording's messages, or publish them",
             "penstock replay drive log:imu --since '10m ago'",
         ),
         "play": (
-            "playing",
+            "recordings.playing",
             "Publish all recordings again, on one clock",
             "penstock play drive 'robot/*' --onto again/ --rate 2",
         ),
-        "verify": ("archives", "Check every byte of an archive", "penstock verify drive"),
+        "verify": ("recordings.archives", "Check every byte of an archive", "penstock verify drive"),
         "repair": (
-            "archives",
+            "recordings.archives",
             "Record damage as gaps of the recordings, and keep everything else",
             "penstock repair drive",
         ),
         "purge": (
-            "archives",
+            "recordings.archives",
             "Delete recordings, by number or by limits",
             "penstock purge drive --max-bytes 20GB --max-age 7d",
         ),
-        "consumers": ("archives", "List the queries that read an archive step by step", "penstock consumers drive"),
+        "consumers": (
+            "recordings.archives",
+            "List the queries that read an archive step by step",
+            "penstock consumers drive",
+        ),
         "archive": (
-            "archives",
+            "recordings.archives",
             "Copy an archive onto an object storage: archive push",
             "penstock archive push drive s3://BUCKET/drive",
         ),
         "serve": (
-            "sharing",
+            "recordings.sharing",
             "Serve an archive to other machines, over Arrow Flight",
             "penstock serve drive --listen 127.0.0.1:8815 --insecure",
         ),
         "replicate": (
-            "sharing",
+            "recordings.sharing",
             "Copy an archive of any place into a folder, and keep it so",
             "penstock replicate s3://BUCKET/drive copy --follow",
         ),
@@ -109,23 +121,31 @@ GROUPS = {
         "sql": ("tables.sql", "Ask the tables", "penstock sql \"select * from 'log:imu' limit 10\" --from drive"),
         "report": ("report", "Draw a page about an archive or tables", "penstock report drive report.html"),
         "dataset": (
-            "datasets",
+            "recordings.datasets",
             "Make a training set: time-aligned rows in Parquet",
             "penstock dataset drive --align log:camera --with log:imu --tolerance 20ms --to set",
         ),
         "export": (
-            "jobs",
+            "recordings.jobs",
             "Write messages as Parquet, Arrow, CSV, Delta or MCAP files",
             "penstock export drive files --parquet --since '10m ago'",
         ),
-        "import": ("jobs", "Append the messages of an MCAP file to an archive", "penstock import drive bag.mcap"),
+        "import": (
+            "recordings.jobs",
+            "Append the messages of an MCAP file to an archive",
+            "penstock import drive bag.mcap",
+        ),
     },
     "Try and check": {
         "demo": ("demo", "Run the main job end to end, on real data", "penstock demo --seconds 2"),
         "key": ("machine.key", "Make a key that encrypts udp: channels: key new", "penstock key new robot.key"),
         "doctor": ("machine.doctor", "Check this machine, and suggest fixes", "penstock doctor --before 30s"),
         "info": ("machine.info", "Show machine, versions, folders, limits, packages", "penstock info --json"),
-        "bench": ("jobs", "Run a benchmark of the checkout in this folder", "penstock bench log_ipc --quick"),
+        "bench": (
+            "recordings.jobs",
+            "Run a benchmark of the checkout in this folder",
+            "penstock bench log_ipc --quick",
+        ),
         "completion": (
             "completion",
             "Print a script that completes commands in your shell",

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from penstock.channels.registry import kind_names
 from penstock.channels.storage import access, files
+from penstock.cli.channels.members import channel_files
 from penstock.cli.machine.facts import existing
 from penstock.cli.machine.findings import Finding
-from penstock.cli.members import channel_files
 from penstock.util import processes
 
 SHARED_MEMORY = Path("/dev/shm")

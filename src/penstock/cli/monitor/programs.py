@@ -11,7 +11,7 @@ import psutil
 
 from penstock._native.core import command_of
 from penstock.channels.status import ChannelStatus
-from penstock.cli.members import member_command
+from penstock.cli.channels.members import member_command
 
 INTERPRETER = re.compile(r"(python|pypy)[0-9.]*|node|ruby|perl|bash|sh|java", re.ASCII)
 LONGEST = 300  # characters of a command line that the page shows

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 import penstock
-from penstock.cli import arguments, pacing
+from penstock.cli import arguments
 from penstock.cli.arguments import ArchivePath
+from penstock.cli.recordings import pacing
 from penstock.cli.terminal import output
 from penstock.record import TIME_MAX, TIME_MIN, Pace
 

@@ -1,0 +1,1 @@
+"""Commands on archives, and on files that are made of them or that they are made of."""

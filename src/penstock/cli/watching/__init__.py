@@ -1,0 +1,1 @@
+"""Commands that watch channels: for people, for other programs, and for what happens."""
