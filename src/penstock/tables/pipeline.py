@@ -17,7 +17,7 @@ from typing import Any, Unpack
 from penstock import Archive
 from penstock.columns import contract as contracts
 from penstock.columns.contract import types
-from penstock.columns.contract.declared import begun, declared, inner, is_open
+from penstock.columns.contract.declared import begun, has_columns, inner, is_open
 from penstock.columns.contract.decoding import decode
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
 from penstock.record import Range, ReadPlanner
@@ -141,7 +141,10 @@ class Pipeline:
             table = folder.streams[channel].table if channel in folder.streams else None
             there = () if table is None else contracts.from_schema(table.schema)
             codecs = [one.info.codec for one in survey.recordings if one.info.channel == channel]
-            _check_keys(hints, codecs, there, channel)
+            if codecs and table is None and not any(map(has_columns, codecs)):
+                raise Invalid(
+                    f"the messages of {channel} are plain bytes, which have no columns: leave it out of the schema"
+                )
             found = contracts.declare(there, hints, channel)
             if table is not None and found != there:  # also if no message comes
                 folder.streams[channel].commit(schema=of_stream(found, "the schema"))
@@ -318,22 +321,6 @@ class Pipeline:
         if found := self.left_out():
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
             raise Corrupt(f"{found[0]}{more}; all else is in the tables")
-
-
-def _check_keys(
-    hints: Mapping[str, Any], codecs: Sequence[dict[str, Any]], there: contracts.Contract, channel: str
-) -> None:
-    """`Invalid` for a declared column that no message of these codecs can have."""
-    if not codecs or any(map(is_open, codecs)):
-        return
-    fields = {column.label: column.name for codec in codecs for column in declared(codec)}
-    known = fields.keys() | {column.label for column in there}
-    for key in hints:
-        if contracts.text_label(key) not in known:
-            has = f"the fields {', '.join(fields.values())}" if fields else "plain bytes, which have no columns"
-            raise Invalid(
-                f"the schema has the column {key}, and messages of {channel} have {has}: leave {key} out of the schema"
-            )
 
 
 def _check_hints(hints: Mapping[str, Any], codec: dict[str, Any], channel: str) -> None:
