@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import penstock
-from penstock.cli import arguments, pacing
+from penstock.cli import arguments, ending, pacing
 from penstock.cli.arguments import ArchivePath
 from penstock.cli.terminal import output
 from penstock.record import TIME_MAX, TIME_MIN, Pace
@@ -101,6 +101,7 @@ def play(
             timeout=arguments.seconds(timeout, "--timeout"),
             progress=report,
         )
+    ending.check_received()
     for text in played.left_out:
         output.note(f"warning: {text}")
     if json:

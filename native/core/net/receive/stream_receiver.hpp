@@ -86,6 +86,7 @@ class StreamReceiver final : public Port::Sink {
             own.bytes_sent += length + seal_length;
             return true;
         }
+        bool has_unproved_room() const { return port.has_unproved_room(); }
     };
 
     void publish_counts(const Port &port) {

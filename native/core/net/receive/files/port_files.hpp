@@ -4,8 +4,10 @@
 
 #include "net/io/socket.hpp"
 #include "net/receive/files/endpoint_members.hpp"
+#include "net/seal/keyring.hpp"
 #include "net/wire/extension_frame.hpp"
 
+#include <array>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -15,7 +17,8 @@ namespace penstock {
 struct PortFile {
     std::string path; // as an EndpointFile takes it
     int32_t stream;
-    bool owned; // another process owns its socket
+    bool owned;                   // another process owns its socket
+    std::array<uint64_t, 2> keys; // their fingerprints; 0: none
 };
 
 // Whether streams of this address can share a socket. Over multicast each has its own.
@@ -43,11 +46,26 @@ inline std::vector<PortFile> other_streams_of_port(const EndpointFile &own) {
             const EndpointFile about(opened.fd(), path);
             EndpointMembers members(opened.fd(), about);
             if (about.options().at == own.options().at && members.subscriptions() != 0)
-                found.push_back({path, about.options().stream, members.locks().taken_by_other(lock_byte::owner)});
+                found.push_back({path,
+                                 about.options().stream,
+                                 members.locks().taken_by_other(lock_byte::owner),
+                                 {about.control().rare.keys[0].relaxed(), about.control().rare.keys[1].relaxed()}});
         } catch (const Error &) { // it is being removed, or is not an endpoint's
         }
     }
     return found;
+}
+
+// `mismatch` if the process that has the port of a stream receives with another key, or without one. `keys`: null: there is none.
+inline void check_port_owner_key(const EndpointFile &file, const Keys &keys) {
+    for (const PortFile &other : other_streams_of_port(file)) {
+        const auto [first, second] = other.keys;
+        const auto has = [&](uint64_t print) { return print != 0 && keys && keys->has(print); };
+        if (!other.owned || (keys ? has(first) || has(second) : first == 0)) continue;
+        throw Error(Code::mismatch, file.uri() + ": the process that has " + text_of(file.options().at) +
+                                        " for other streams receives " + (first != 0 ? "with another key" : "without a key") +
+                                        ", and all streams of a port have the same one");
+    }
 }
 
 // Tells the process that has the port of a stream: a datagram of a stream that it does not know makes it look for its endpoint.

@@ -58,6 +58,7 @@ class SessionReaders {
         int32_t session;
         Publication from;
         uint64_t skipped = 0;   // bytes between the image before and this one: its sender had dropped them
+        uint64_t gone = 0;      // these, and of a message that was begun in that image
         bool continued = false; // it fell silent, and another image goes on with it
         bool waits = false;     // the image that this one goes on with is read first
         std::unique_ptr<LogReader> reader;
@@ -220,6 +221,20 @@ class SessionReaders {
         if (gone != 0) members_->me().subscriber.bytes_lost.increment(gone);
         return gone;
     }
+    // An image that is, or was, read: from where, up to where, and how many bytes were lost before that.
+    struct Reached {
+        int32_t session, initial_term_id;
+        uint64_t join, position, lost;
+    };
+    std::vector<Reached> reached() const {
+        std::vector<Reached> all;
+        for (const ClosedSession &old : closed_)
+            all.push_back({old.from.session, old.from.initial_term_id, old.join, old.end, old.lost});
+        for (const auto &one : open_)
+            all.push_back(
+                {one->session, one->from.initial_term_id, one->join, one->reader->position(), one->gone + one->reader->lost()});
+        return all;
+    }
     Session *find(uint64_t number) const {
         for (const auto &one : open_)
             if (one->number == number) return one.get();
@@ -263,8 +278,8 @@ class SessionReaders {
   private:
     struct ClosedSession {
         Publication from;
-        uint64_t end;    // where it was read last
-        uint64_t number; // of its image
+        uint64_t join, end, lost; // where it was read first, and last; bytes
+        uint64_t number;          // of its image
         SessionEnd::How how;
         bool continued;  // it fell silent, and another image went on with it
         Assembler begun; // a message that it ended in
@@ -308,7 +323,7 @@ class SessionReaders {
         log->make_read_only();
         one->join = one->reader->position();
         if (is_set_up) one->skipped = skipped_before(one->from, join_position_of(setup));
-        lost_ += one->skipped;
+        lost_ += one->gone = one->skipped;
         if (one->skipped != 0) members_->me().subscriber.bytes_lost.increment(one->skipped);
         for (ClosedSession &old : closed_)
             if (old.from == one->from) one->waits = old.continued = true;
@@ -352,6 +367,7 @@ class SessionReaders {
         if (end == one.join) return one.reader->adopt(std::move(begun));
         const uint64_t gone = end - std::min(end, begun.oldest());
         lost_ += gone;
+        one.gone += gone;
         members_->me().subscriber.bytes_lost.increment(gone);
     }
     // How far the messages of an image go that gets no more of them.
@@ -370,8 +386,8 @@ class SessionReaders {
             lost_ += one.reader->lost();
             incomplete_ += one.reader->incomplete();
             if (closed_.size() == closed_max) closed_.erase(closed_.begin());
-            closed_.push_back(
-                {one.from, one.reader->position(), one.number, end_of_session(one).how, one.continued, one.reader->take_begun()});
+            closed_.push_back({one.from, one.join, one.reader->position(), one.gone + one.reader->lost(), one.number,
+                               end_of_session(one).how, one.continued, one.reader->take_begun()});
             one.reader->log().detach();
             open_.erase(open_.begin() + static_cast<ptrdiff_t>(i));
             current_ = 0;

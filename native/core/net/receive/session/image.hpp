@@ -534,7 +534,7 @@ class Image {
             ++counts_.held;
             return false;
         }
-        if (!out.send(source_, bytes, length)) {
+        if ((!source_verified_ && !has_unproved_room(out)) || !out.send(source_, bytes, length)) {
             ++counts_.no_room;
             return false;
         }

@@ -30,7 +30,7 @@ struct ReceiverCounts {
 template <class Store> class Receiver {
   public:
     static constexpr size_t pending_max = 256, cooling_max = 1024;
-    static constexpr uint32_t unproved_requests_max = 96; // a second
+    static constexpr uint32_t unproved_requests_max = 64; // a second
 
     Receiver(ReceiverOptions options, Store &store, int64_t now)
         : options_(options), store_(store), control_(options.control), now_(now) {}
@@ -190,9 +190,12 @@ template <class Store> class Receiver {
         for (size_t i = 0; i < count; ++i) {
             Pending &one = pending_[(first + i) % count];
             if (!is_due(one)) continue;
+            const bool proved = one.proved || is_proved(one.from);
+            if (!proved && !has_unproved_room(out)) requests_left_ = 0; // until the next second
+            if (!proved && requests_left_ == 0) continue;
             if (!out.send(one.from, wire::bytes_of(setup_request(one.session)), status_size(options_))) continue;
             one.sent = status_size(options_);
-            if (!one.proved && !is_proved(one.from)) --requests_left_;
+            if (!proved) --requests_left_;
             ++counts_.setup_requests;
         }
     }

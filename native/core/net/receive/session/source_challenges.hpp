@@ -2,6 +2,7 @@
 // challenges takes no memory: docs/design/network_log.md.
 #pragma once
 
+#include "net/receive/session/image_state.hpp"
 #include "net/wire/answer_queue.hpp"
 #include "net/wire/rtt_frame.hpp"
 #include "net/wire/shares.hpp"
@@ -47,7 +48,8 @@ class SourceChallenges {
             frame.stream = stream;
             frame.echo = proof_.number(now, one.from, one.session);
             frame.receiver = receiver;
-            out.send(one.from, wire::bytes_of(frame), sizeof frame); // without room it is lost: SETUP comes again
+            if (has_unproved_room(out))
+                out.send(one.from, wire::bytes_of(frame), sizeof frame); // else it is lost: SETUP comes again
         }
         queue_.clear();
     }
