@@ -435,6 +435,7 @@ int main() {
     a_receiver_sends_what_was_captured();
     replies_are_bounded();
     naks_leave_room_for_the_proof();
+    unproved_answers_wait_for_room();
     a_session_returns_to_a_source_that_was_proved();
     caps_hold();
     an_image_that_fell_behind_begins_again_at_a_frame();
