@@ -195,7 +195,7 @@ def test_tls_names_the_server(archive, tmp_path, monkeypatch):
     record(archive, count=5)
     with archive.serve("127.0.0.1:0", tls=(str(certificate), str(key))) as server:
         uri = server.uri.replace("127.0.0.1", "localhost")
-        with pytest.raises(SystemFailure, match="its certificate is of nobody .* PENSTOCK_TLS_ROOTS$"):
+        with pytest.raises(SystemFailure, match=r"its certificate is of nobody .* PENSTOCK_TLS_ROOTS$"):
             penstock.Archive(uri)
         with pytest.raises(SystemFailure, match=r"if it has TLS, write grpc\+tls://localhost:\d+$"):
             penstock.Archive(uri.replace("grpc+tls", "grpc"))
