@@ -38,7 +38,7 @@ struct Box {
         return true;
     }
     bool send(const Address &, const uint8_t *bytes, size_t length) { return send(bytes, length); }
-    bool has_unproved_room() const { return unproved_room; }
+    bool has_unproved_room(uint32_t) const { return unproved_room; }
     Bytes consume() {
         CHECK(!sent.empty(), "nothing was sent");
         Bytes first = sent.front();

@@ -213,10 +213,10 @@ def test_the_command_names_damage_there(archive, server):
             with segment.open("r+b") as file:
                 file.seek(40)
                 file.write(b"\xff\xff")
-        command = [sys.executable, "-m", "penstock", "verify", server]
+        command = [sys.executable, "-m", "penstock", "verify", server.uri]
         done = subprocess.run(command, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (damaged, "")
-        assert done.stdout.startswith(f"{server}/recordings/" if damaged else f"{server}: 1 recording")
+        assert done.stdout.startswith(f"{server.uri}/recordings/" if damaged else f"{server.uri}: 1 recording")
 
 
 def test_a_client_asks_for_no_other_file(archive, server, tmp_path):

@@ -102,9 +102,9 @@ class Port {
         if (seal_) seal_->address(to);
         return open_->out.send(open_->group ? *open_->group : to, bytes, length);
     }
-    // Whether an answer may go to a source that has proved nothing: those have half of the socket's room together, since the
-    // kernel keeps datagrams for a host that is not there for seconds. The other half is for sources that have.
-    bool has_unproved_room() const { return open_->socket->unsent() < open_->room / 2; }
+    // Whether an answer may go to a source that has proved nothing: those have half of the socket's room together, or another
+    // part of it, since the kernel keeps datagrams for a host that is not there for seconds. The rest is for sources that have.
+    bool has_unproved_room(uint32_t part = 2) const { return open_->socket->unsent() < 2 * open_->room / part; }
     int64_t next() const {
         int64_t next = INT64_MAX;
         for (const Entry &entry : streams_) next = std::min(next, entry.to->next());
@@ -138,7 +138,7 @@ class Port {
         ReceiveBatch in;
         SendBatch out;
         std::optional<Address> group;
-        uint32_t room = 0; // for datagrams that have not left
+        uint32_t room = 0; // for datagrams that have not left, half of what the kernel counts
     };
     struct Entry {
         int32_t stream;

@@ -30,7 +30,7 @@ struct ReceiverCounts {
 template <class Store> class Receiver {
   public:
     static constexpr size_t pending_max = 256, cooling_max = 1024;
-    static constexpr uint32_t unproved_requests_max = 64; // a second
+    static constexpr int64_t no_room_ns = 20'000'000; // until the next try
 
     Receiver(ReceiverOptions options, Store &store, int64_t now)
         : options_(options), store_(store), control_(options.control), now_(now) {}
@@ -98,7 +98,8 @@ template <class Store> class Receiver {
     int64_t next() const {
         int64_t next = INT64_MAX;
         for (const auto &image : images_) next = std::min(next, image->next());
-        for (const Pending &one : pending_) next = std::min(next, is_due(one) ? now_ : std::min(one.until, requests_until_));
+        for (const Pending &one : pending_)
+            next = std::min(next, is_due(one) ? now_ : now_ < no_room_until_ ? no_room_until_ : one.until);
         if (challenges_.pending()) next = now_;
         if (control_) next = std::min(next, control_request_at_);
         return std::max(next, now_);
@@ -176,26 +177,21 @@ template <class Store> class Receiver {
             coming_ns_ = now_;
         }
     }
-    // The kernel keeps each datagram for a host that is not there for seconds, in the room that all answers need. So sources that
-    // proved nothing draw few requests a second together, in turn.
     bool is_due(const Pending &one) const {
-        return one.is_due(status_size(options_)) && (requests_left_ != 0 || one.proved || is_proved(one.from));
+        return one.is_due(status_size(options_)) && (now_ >= no_room_until_ || one.proved || is_proved(one.from));
     }
+    // In turn. Data alone draw them, which are easier to forge than a SETUP: so they leave room for the other answers.
     template <class Out> void send_setup_requests(Out &out) {
-        if (now_ >= requests_until_) {
-            requests_until_ = now_ + 1'000'000'000;
-            requests_left_ = unproved_requests_max;
-        }
         const size_t count = pending_.size(), first = count == 0 ? 0 : counts_.setup_requests % count;
         for (size_t i = 0; i < count; ++i) {
             Pending &one = pending_[(first + i) % count];
             if (!is_due(one)) continue;
-            const bool proved = one.proved || is_proved(one.from);
-            if (!proved && !has_unproved_room(out)) requests_left_ = 0; // until the next second
-            if (!proved && requests_left_ == 0) continue;
+            if (!one.proved && !is_proved(one.from) && !has_unproved_room(out, 4)) {
+                no_room_until_ = now_ + no_room_ns;
+                continue;
+            }
             if (!out.send(one.from, wire::bytes_of(setup_request(one.session)), status_size(options_))) continue;
             one.sent = status_size(options_);
-            if (!proved) --requests_left_;
             ++counts_.setup_requests;
         }
     }
@@ -390,8 +386,7 @@ template <class Store> class Receiver {
     Store &store_;
     std::vector<std::unique_ptr<Image>> images_;
     std::vector<Pending> pending_;
-    int64_t requests_until_ = INT64_MIN;
-    uint32_t requests_left_ = 0;
+    int64_t no_room_until_ = INT64_MIN; // for requests to sources that proved nothing
     SourceChallenges challenges_;
     int64_t coming_ns_ = 0;
     Address refused_from_, displaced_from_;
