@@ -152,7 +152,7 @@ NET_BUGS = [
     Bug("readers' activity without release", "ImageSet::publish",
         "control.activity.value.release($a);", "control.activity.value.increment(1);", (UDP_MODEL,)),
     Bug("readers do not know what a silent session lost", "SessionReaders::read_image",
-        "lost_ += one->skipped;", ";", (UDP_CHECK,)),
+        "lost_ += one->gone = one->skipped;", ";", (UDP_CHECK,)),
     Bug("a session that was read whole is forgotten", "SessionReaders::close_ended",
         "closed_.push_back($a);", ";", (UDP_CHECK,)),
     Bug("nobody is told of a codec that comes last", "ImageOwner::publish", "changed |= write_description($a);", "write_description($a);",

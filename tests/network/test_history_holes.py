@@ -103,7 +103,7 @@ def test_a_loss_at_the_end_of_a_session_that_is_gone_is_filled():
     sub.close()
 
 
-def test_a_loss_seen_before_the_messages_in_front_of_it_is_filled():
+def test_a_loss_seen_before_messages_in_front_of_it_is_filled():
     """The next image of a session is there, and the loss before it is counted, while messages of this one are still to be read."""
     live, past = Live(), Past()
     sub = HistorySubscription(live, past, whole=True)

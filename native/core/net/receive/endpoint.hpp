@@ -82,7 +82,7 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
             const uint32_t ticket = event_prepare(event);
             if (run_duty_cycle_locked(monotonic_ns())) break;
             if (!failed_ && locks_.taken_by_other(lock_byte::socket)) break; // another process receives
-            if (failed_ && failed_->number == EADDRINUSE) check_port_owner_key(file_, shared_->port.keys());
+            if (failed_ && failed_->number == EADDRINUSE) check_port_owner_key();
             if (failed_ && !ask_port_owner(file_, *failed_)) throw name_port_owner(*failed_, file_.options().at);
             if (monotonic_ns() > until)
                 throw Error(Code::busy, file_.uri() + ": the process that has " + text_of(file_.options().at) +
@@ -220,6 +220,17 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
                         file.uri() +
                             ": the subscriptions that are there have another key, and all of a machine have the same one");
         for (size_t i = 0; i < 2; ++i) there[i].relaxed(i < keys.all().size() ? keys.all()[i].fingerprint : 0);
+    }
+    // The process that has the port for other streams must have a key in common, too.
+    void check_port_owner_key() const {
+        const Keys &keys = shared_->port.keys();
+        for (const PortFile &other : other_streams_of_port(file_)) {
+            const auto [first, second] = other.keys;
+            if (!other.owned || (keys ? keys->has(first) || keys->has(second) : first == 0)) continue;
+            throw Error(Code::mismatch, file_.uri() + ": the process that has " + text_of(file_.options().at) +
+                                            " for other streams receives " + (first != 0 ? "with another key" : "without a key") +
+                                            ", and all streams of a port have the same one");
+        }
     }
     void start_agent() {                       // once
         if (has_agent_.exchange(true)) return; // SYNC -: only its value counts: one thread adds it

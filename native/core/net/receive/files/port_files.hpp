@@ -4,7 +4,6 @@
 
 #include "net/io/socket.hpp"
 #include "net/receive/files/endpoint_members.hpp"
-#include "net/seal/keyring.hpp"
 #include "net/wire/extension_frame.hpp"
 
 #include <array>
@@ -54,18 +53,6 @@ inline std::vector<PortFile> other_streams_of_port(const EndpointFile &own) {
         }
     }
     return found;
-}
-
-// `mismatch` if the process that has the port of a stream receives with another key, or without one. `keys`: null: there is none.
-inline void check_port_owner_key(const EndpointFile &file, const Keys &keys) {
-    for (const PortFile &other : other_streams_of_port(file)) {
-        const auto [first, second] = other.keys;
-        const auto has = [&](uint64_t print) { return print != 0 && keys && keys->has(print); };
-        if (!other.owned || (keys ? has(first) || has(second) : first == 0)) continue;
-        throw Error(Code::mismatch, file.uri() + ": the process that has " + text_of(file.options().at) +
-                                        " for other streams receives " + (first != 0 ? "with another key" : "without a key") +
-                                        ", and all streams of a port have the same one");
-    }
 }
 
 // Tells the process that has the port of a stream: a datagram of a stream that it does not know makes it look for its endpoint.
