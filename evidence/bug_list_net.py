@@ -185,7 +185,7 @@ NET_BUGS = [
         "word_.exchange(several)", "word_.exchange(me)", (UDP_CHECK,)),
     Bug("the log of a publication stays", "NetworkPublication::remove_files", "::unlink(path_.c_str());", ";", (UDP_CHECK,)),
     Bug("an end does not wait for a source that was asked for a proof", "Receiver::make_image",
-        "challenge(from, setup.session); coming_ns_ = now_;", "challenge(from, setup.session);", (NET_CHECK,)),
+        "challenge(from, setup.session, credit); coming_ns_ = now_;", "challenge(from, setup.session, credit);", (NET_CHECK,)),
     # ---- the key ----
     Bug("a datagram counts twice", "ReplayWindow::is_new", "number > highest_ || (word(number) >> (number % 64) & 1) == 0", "true",
         (SEAL_CHECK,)),

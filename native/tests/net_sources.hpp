@@ -28,6 +28,23 @@ inline void replies_are_bounded() {
     CHECK(receiver.images()[0]->source_verified() && receiver.images()[0]->round_trip_ns() > 0);
 }
 
+// A SETUP that moves a session to a source that has proved nothing draws that image's answers, and no challenge besides.
+inline void a_datagram_pays_for_one_answer() {
+    Random random(8);
+    Place place;
+    Receiver<Place> receiver(receiver_options(), place, 0);
+    Box box;
+    hand(receiver, 0, setup_bytes);
+    receiver.tick(0, box, random);
+    box.sent.clear();
+    hand(receiver, 1'500 * ms, setup_bytes, 2);
+    CHECK(receiver.images()[0]->source() == address(2) && !receiver.images()[0]->source_verified());
+    for (int64_t now = 1'500 * ms; now < 4'000 * ms; now += 100 * ms) receiver.tick(now, box, random);
+    size_t bytes = 0;
+    for (const Bytes &sent : box.sent) bytes += sent.size();
+    CHECK(bytes != 0 && bytes <= setup_bytes.size(), "%zu bytes", bytes);
+}
+
 // Requests, measurements and status messages to a source that has proved nothing wait for room; those to one that has do not.
 inline void unproved_answers_wait_for_room() {
     Random random(7);
