@@ -152,7 +152,7 @@ NET_BUGS = [
     Bug("readers' activity without release", "ImageSet::publish",
         "control.activity.value.release($a);", "control.activity.value.increment(1);", (UDP_MODEL,)),
     Bug("readers do not know what a silent session lost", "SessionReaders::read_image",
-        "lost_ += one->skipped;", ";", (UDP_CHECK,)),
+        "lost_ += one->gone = one->skipped;", ";", (UDP_CHECK,)),
     Bug("a session that was read whole is forgotten", "SessionReaders::close_ended",
         "closed_.push_back($a);", ";", (UDP_CHECK,)),
     Bug("nobody is told of a codec that comes last", "ImageOwner::publish", "changed |= write_description($a);", "write_description($a);",
@@ -185,7 +185,7 @@ NET_BUGS = [
         "word_.exchange(several)", "word_.exchange(me)", (UDP_CHECK,)),
     Bug("the log of a publication stays", "NetworkPublication::remove_files", "::unlink(path_.c_str());", ";", (UDP_CHECK,)),
     Bug("an end does not wait for a source that was asked for a proof", "Receiver::make_image",
-        "challenge(from, setup.session); coming_ns_ = now_;", "challenge(from, setup.session);", (NET_CHECK,)),
+        "challenge(from, setup.session, credit); coming_ns_ = now_;", "challenge(from, setup.session, credit);", (NET_CHECK,)),
     # ---- the key ----
     Bug("a datagram counts twice", "ReplayWindow::is_new", "number > highest_ || (word(number) >> (number % 64) & 1) == 0", "true",
         (SEAL_CHECK,)),

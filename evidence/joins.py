@@ -1,5 +1,6 @@
 """Subscriptions that begin in an archive and go on live, again and again: each message once, in order, and nothing lost.
 
+A publication begins when all of the one before is recorded, so one order is promised for all messages.
 A stage is a channel with an archive, and joins of it: while publications send and end and begin again, recorders end and begin again, the
 archive is a folder, another process's, away for a while, or a copy that lags.
 """
@@ -42,6 +43,7 @@ class Stage:
         self._other, self._own = penstock.subscribe(f"udp://{own}/7", codec="bytes"), own
         self._drain = threading.Thread(target=self._take)
         self._publications = 0
+        self._recordings: dict[int, int] = {}  # each one's publication
         self._server: Any = None
         self._recorder: Any = None
 
@@ -105,10 +107,22 @@ class Stage:
         self.send(self.dice.randrange(60))
 
     def _await_recorder(self) -> None:
-        """All that was sent since the recorder began is in its recordings: one of each publication, and only those are live."""
-        count = sum(int(message.split()[0]) >= self._recorded for message in self.sent)
-        while sum(info.messages for info in self.archive.list() if info.state == "live") < count:
-            time.sleep(0.002)
+        """All that was sent since the recorder began is in its recordings: one of each publication, and only those are live. There may be more
+        of them: of publications that had closed, whose logs were still there."""
+        count = Counter(int(message.split()[0]) for message in self.sent)
+        for number in range(self._recorded, self._publications + 1):
+            while self._count_recorded(number) < count[number]:
+                time.sleep(0.002)
+
+    def _count_recorded(self, number: int) -> int:
+        """The messages of a publication that the recorder has."""
+        live = [info for info in self.archive.list() if info.state == "live" and info.messages]
+        return max((info.messages for info in live if self._publication_of(info.id) == number), default=0)
+
+    def _publication_of(self, recording: int) -> int:
+        if recording not in self._recordings:
+            self._recordings[recording] = int(next(self.archive.replay(recording)).data.split()[0])
+        return self._recordings[recording]
 
     def join(self) -> None:
         """A subscription that reads from the beginning, while more is sent, and some of what is live."""

@@ -434,7 +434,9 @@ int main() {
     a_sender_sends_again_but_not_too_often();
     a_receiver_sends_what_was_captured();
     replies_are_bounded();
+    a_datagram_pays_for_one_answer();
     naks_leave_room_for_the_proof();
+    unproved_answers_wait_for_room();
     a_session_returns_to_a_source_that_was_proved();
     caps_hold();
     an_image_that_fell_behind_begins_again_at_a_frame();
@@ -458,5 +460,5 @@ int main() {
     a_number_is_not_kept_from_a_source_that_proves_itself();
     receivers_are_shared_between_hosts();
     naks_have_a_budget();
-    std::printf("net_check: 34 promises\n");
+    std::printf("net_check: 35 promises\n");
 }

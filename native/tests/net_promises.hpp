@@ -38,6 +38,7 @@ struct Box {
         return true;
     }
     bool send(const Address &, const uint8_t *bytes, size_t length) { return send(bytes, length); }
+    bool has_unproved_room(uint32_t) const { return unproved_room; }
     Bytes consume() {
         CHECK(!sent.empty(), "nothing was sent");
         Bytes first = sent.front();
@@ -45,7 +46,7 @@ struct Box {
         return first;
     }
     std::vector<Bytes> sent;
-    bool full = false;
+    bool full = false, unproved_room = true;
 };
 
 inline const Bytes setup_bytes = hex("28000000 00000500 00000000 78563412 e9030000 07000000 07000000 00000100 80050000 00000000");

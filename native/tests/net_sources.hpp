@@ -28,6 +28,48 @@ inline void replies_are_bounded() {
     CHECK(receiver.images()[0]->source_verified() && receiver.images()[0]->round_trip_ns() > 0);
 }
 
+// A SETUP that moves a session to a source that has proved nothing draws that image's answers, and no challenge besides.
+inline void a_datagram_pays_for_one_answer() {
+    Random random(8);
+    Place place;
+    Receiver<Place> receiver(receiver_options(), place, 0);
+    Box box;
+    hand(receiver, 0, setup_bytes);
+    receiver.tick(0, box, random);
+    box.sent.clear();
+    hand(receiver, 1'500 * ms, setup_bytes, 2);
+    CHECK(receiver.images()[0]->source() == address(2) && !receiver.images()[0]->source_verified());
+    for (int64_t now = 1'500 * ms; now < 4'000 * ms; now += 100 * ms) receiver.tick(now, box, random);
+    size_t bytes = 0;
+    for (const Bytes &sent : box.sent) bytes += sent.size();
+    CHECK(bytes != 0 && bytes <= setup_bytes.size(), "%zu bytes", bytes);
+}
+
+// Requests, measurements and status messages to a source that has proved nothing wait for room; those to one that has do not.
+inline void unproved_answers_wait_for_room() {
+    Random random(7);
+    Place place;
+    Receiver<Place> receiver(receiver_options(), place, 0);
+    Box box;
+    box.unproved_room = false;
+    hand(receiver, 0, heartbeat_bytes); // of a session that is not known
+    int64_t now = 0;
+    for (; now < 500 * ms; now += ms) receiver.tick(now, box, random);
+    hand(receiver, now, setup_bytes);
+    for (; now < 1'500 * ms; now += ms) receiver.tick(now, box, random);
+    CHECK(box.sent.empty() && receiver.images().size() == 1);
+    box.unproved_room = true;
+    for (; now < 3'000 * ms; now += ms) receiver.tick(now, box, random);
+    CHECK(!box.sent.empty(), "it is answered once there is room");
+    Bytes answer = box.sent[0]; // RTTM
+    answer[5] = 0;
+    hand(receiver, now, answer);
+    box.unproved_room = false;
+    box.sent.clear();
+    for (const int64_t until = now + 1'000 * ms; now < until; now += ms) receiver.tick(now, box, random);
+    CHECK(!box.sent.empty() && receiver.images()[0]->source_verified());
+}
+
 // A gap at the end of what was sent, and the first measurements lost: NAKs, which are many and short, leave room for the proof
 // that ends the limit, and for the status messages without which the sender forgets its receiver and ignores every NAK.
 inline void naks_leave_room_for_the_proof() {

@@ -104,12 +104,14 @@ struct Link {
         Datagrams got;
         const auto each = [&](const uint8_t *bytes, size_t length) { got.emplace_back(bytes, bytes + length); };
         port.open(++now, from, sealed.data(), sealed.size(), each);
+        size_t paid = sealed.size(); // an address that has not answered draws no more than it sends
         port.send_challenges([&](const Address &to, const uint8_t *bytes, size_t length) {
-            CHECK(to == from);
+            CHECK(to == from && length <= paid);
+            paid = length;
             CHECK(publication.open(now, back, bytes, length).empty());
         });
         publication.send_answers([&](const Address &to, const uint8_t *bytes, size_t length) {
-            CHECK(to == back);
+            CHECK(to == back && length <= paid);
             wire.emplace_back(bytes, bytes + length);
             if (answers) port.open(now, from, bytes, length, each);
         });

@@ -388,6 +388,9 @@ def test_a_bridge_of_the_same_two_is_busy():
     ("arguments", "error"),
     [
         (("log:a", "log:a"), "source and the target"),
+        (("udp://127.0.0.1:40001/1", "udp://localhost:40001/1"), "source and the target"),
+        (("udp://0.0.0.0:40001/1", "udp://127.0.0.2:40001/1"), "source and the target"),
+        (("udp://0.0.0.0:40001", "udp://localhost:40001"), "source and the target"),
         (("log:a", "log:*"), "a pattern"),
         (("log:*", "log:a"), "several channels"),
         (("log:*", "log:{nam}"), "no {name}"),

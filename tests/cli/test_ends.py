@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from cli import running
 from conftest import heed_interrupts
+from ports import free_port
 
 import penstock
 from penstock import cli
@@ -175,6 +176,12 @@ def test_a_full_device_is_one_line(run, filled):
     done = shell("$P pub log:y <&-")
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
     assert shell("$P ls >&- 2>&-").returncode == 0
+
+
+def test_messages_that_nobody_receives_are_an_error():
+    done = shell(f"echo a | $P pub udp://127.0.0.1:{free_port()}/1")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert re.match("penstock: udp://.*: nobody received the last 64 bytes of the stream", done.stderr)
 
 
 def test_an_output_without_utf8_gets_backslashes(run):

@@ -345,6 +345,9 @@ class Quiet:
         self.lost, self.asked = 0, 0
         self._at, self._hand = os.pipe()
 
+    def _reached(self):
+        return {}
+
     def try_recv(self):
         self.asked += 1
         assert self.asked < 1000, "it asks on and on"

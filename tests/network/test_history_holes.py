@@ -3,7 +3,10 @@
 import os
 from types import SimpleNamespace
 
+import pytest
+
 from penstock.channels.interfaces.subscription import Received
+from penstock.errors import EndOfStream
 from penstock.kinds.udp.history import HistorySubscription
 from penstock.record.format.types import Recorded
 
@@ -16,15 +19,28 @@ class Live:
     def __init__(self):
         self.comes, self.lost, self.closed, self.channel = [], 0, False, "udp://127.0.0.1:1/7"
         self.sessions, self._fd = [], os.eventfd(0)
+        self.images = {}  # as `_reached` gives them: joined last, read up to, bytes lost before that
+        self.ended = False
         self.last = Received(0, 0, SESSION)
 
     def joins(self, number):
         self.sessions = [
             SimpleNamespace(session=SESSION, initial_term_id=KEY[1], joined=number * SIZE, position=number * SIZE)
         ]
+        self.images[KEY] = number * SIZE, number * SIZE, self.lost
+
+    def loses(self, up_to, size):
+        """Its image is read up to there, and so many bytes are lost."""
+        self.lost += size
+        self.images[KEY] = self.images[KEY][0], up_to, self.lost
+
+    def _reached(self):
+        return self.images
 
     def try_recv(self):
         number = self.comes.pop(0) if self.comes else None
+        if number is None and self.ended:
+            raise EndOfStream("it has ended")
         if number is not None:
             self.last = Received(number * SIZE, 0, SESSION)
         return number
@@ -40,7 +56,7 @@ class Past:
     """An archive of all messages. has: how many there are, where no end is named. asked: up to where."""
 
     def __init__(self, has=0):
-        self.lost, self.asked, self.has = 0, [], has
+        self.lost, self.asked, self.has, self.why = 0, [], has, ""
 
     def sessions(self):
         return [KEY] if self.has else []
@@ -62,12 +78,55 @@ def test_a_loss_seen_while_its_session_is_gone_is_filled():
     live.joins(0)
     live.comes = [0, 1]
     assert sub.poll() == [0, 1]
-    live.sessions, live.lost = [], 3 * SIZE
-    assert sub.poll() == []
+    live.sessions = []
+    live.loses(5 * SIZE, 3 * SIZE)
+    assert sub.poll() == [2, 3, 4]
     live.joins(5)
     live.comes = [5, 6]
-    assert sub.poll() == [2, 3, 4, 5, 6]
+    assert sub.poll() == [5, 6]
     assert past.asked[-1] == 5 * SIZE
+    sub.close()
+
+
+def test_a_loss_at_the_end_of_a_session_that_is_gone_is_filled():
+    """The sender fell silent or ended behind a loss, and its image is gone when that is seen: no message follows it."""
+    live, past = Live(), Past()
+    sub = HistorySubscription(live, past, whole=True)
+    live.joins(0)
+    live.comes = [0, 1]
+    assert sub.poll() == [0, 1]
+    live.sessions, live.ended = [], True
+    live.loses(4 * SIZE, 2 * SIZE)
+    assert sub.poll() == [2, 3]
+    with pytest.raises(EndOfStream):
+        sub.try_recv()
+    sub.close()
+
+
+def test_a_loss_seen_before_messages_in_front_of_it_is_filled():
+    """The next image of a session is there, and the loss before it is counted, while messages of this one are still to be read."""
+    live, past = Live(), Past()
+    sub = HistorySubscription(live, past, whole=True)
+    live.joins(0)
+    live.comes = [0]
+    assert sub.poll() == [0]
+    live.lost = 2 * SIZE
+    live.joins(4)
+    live.comes = [1]
+    assert sub.poll() == [1]
+    live.comes = [4, 5]
+    assert sub.poll() == [2, 3, 4, 5]
+    sub.close()
+
+
+def test_a_session_that_came_and_went_unseen_is_read():
+    live, past = Live(), Past()
+    sub = HistorySubscription(live, past, whole=True)
+    assert sub.poll() == []
+    past.has, live.ended = 3, True
+    assert sub.poll() == [0, 1, 2]
+    with pytest.raises(EndOfStream):
+        sub.try_recv()
     sub.close()
 
 

@@ -32,6 +32,29 @@ def received(sub, count):
     return found
 
 
+def test_a_silent_peer_is_a_problem_until_it_is_heard():
+    """As on a link that is down, before the peer counts as gone."""
+    target = free_port()
+    with (
+        relay(target) as between,
+        penstock.subscribe(uri(target)) as sub,
+        penstock.publish(uri(between.port), codec="json") as pub,
+    ):
+        pub.wait_for_readers(1, timeout=PATIENCE)
+        pub.send(1)
+        assert sub.recv(timeout=PATIENCE) == 1
+        between.set(loss=1.0)
+        for handle in (sub, pub):
+            give_up = time.monotonic() + PATIENCE
+            while not (problems := handle.statistics().network.problems):
+                assert time.monotonic() < give_up
+                time.sleep(0.05)
+            assert all(one.startswith("nothing is heard from 127.0.0.1:") for one in problems)
+        between.set(loss=0.0)
+        while sub.statistics().network.problems:
+            time.sleep(0.05)
+
+
 def test_a_partition_is_no_end_of_the_stream(archive):
     target, another = free_port(), free_port()
     with (

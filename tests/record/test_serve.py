@@ -195,12 +195,28 @@ def test_tls_names_the_server(archive, tmp_path, monkeypatch):
     record(archive, count=5)
     with archive.serve("127.0.0.1:0", tls=(str(certificate), str(key))) as server:
         uri = server.uri.replace("127.0.0.1", "localhost")
-        with pytest.raises(SystemFailure, match="is not to be had"):
+        with pytest.raises(SystemFailure, match=r"its certificate is of nobody .* PENSTOCK_TLS_ROOTS$"):
             penstock.Archive(uri)
+        with pytest.raises(SystemFailure, match=r"if it has TLS, write grpc\+tls://localhost:\d+$"):
+            penstock.Archive(uri.replace("grpc+tls", "grpc"))
         monkeypatch.setenv("PENSTOCK_TLS_ROOTS", str(certificate))
         assert penstock.Archive(uri).find(1).messages == 5
         with pytest.raises(SystemFailure, match="is not to be had"):  # the certificate is another name's
             penstock.Archive(server.uri)
+
+
+def test_the_command_names_damage_there(archive, server):
+    record(archive, count=20)
+    (segment,) = archive.path.glob("recordings/*/*.seg")
+    for damaged in (False, True):
+        if damaged:
+            with segment.open("r+b") as file:
+                file.seek(40)
+                file.write(b"\xff\xff")
+        command = [sys.executable, "-m", "penstock", "verify", server.uri]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (damaged, "")
+        assert done.stdout.startswith(f"{server.uri}/recordings/" if damaged else f"{server.uri}: 1 recording")
 
 
 def test_a_client_asks_for_no_other_file(archive, server, tmp_path):

@@ -429,6 +429,18 @@ void bind_udp(nb::module_ &m) {
         },
         nb::arg("subscription"), "The sessions that a subscription reads.");
     m.def(
+        "udp_reached",
+        [](Subscription &subscription) {
+            nb::list found;
+            for (const SessionReaders::Reached &one : reader_of(subscription).reached())
+                found.append(nb::make_tuple(one.session, one.initial_term_id, one.join, one.position, one.lost));
+            return found;
+        },
+        nb::arg("subscription"), nb::sig("def udp_reached(subscription: Subscription) -> list[tuple[int, int, int, int, int]]"),
+        "The images that a subscription reads or has read, oldest first: session, initial term id, where it was joined, how far "
+        "it "
+        "was read, bytes that were lost before that.");
+    m.def(
         "udp_receiving", [](Subscription &subscription) { return dict_of(reader_of(subscription).counts()); },
         nb::arg("subscription"), "The endpoint's counters.");
     m.def(

@@ -1021,6 +1021,11 @@ def udp_stream_lost(stream: StreamHandle) -> bool:
 def udp_sessions(subscription: Subscription) -> list[Any]:
     """The sessions that a subscription reads."""
 
+def udp_reached(subscription: Subscription) -> list[tuple[int, int, int, int, int]]:
+    """
+    The images that a subscription reads or has read, oldest first: session, initial term id, where it was joined, how far it was read, bytes that were lost before that.
+    """
+
 def udp_receiving(subscription: Subscription) -> dict[str, Any]:
     """The endpoint's counters."""
 

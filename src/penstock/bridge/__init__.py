@@ -91,7 +91,7 @@ class Bridge:
             undo.pop_all()
 
     def _add(self, source: str, target: str) -> None:
-        if source == target:
+        if _is_same(source, target):
             raise Invalid(f"{source} is the source and the target: name two channels")
         if is_pattern(target):
             raise Invalid(f"{target} is a pattern, and a target is none: write 'log:{{name}}' for a channel for each")
@@ -191,6 +191,26 @@ def _heard(target: str) -> str:
         return target
     every = "[::]" if ":" in found.host else "0.0.0.0"
     return f"{UDP}{every}:{found.port}{slash}{stream}"
+
+
+def _is_same(source: str, target: str) -> bool:
+    """Whether two channels are one, by whatever names: then a bridge would pass on its own messages for ever."""
+    if any(is_pattern(one) or _trunk(one) or "{" in one for one in (source, target)):
+        return source == target or bool(_trunk(source) and _trunk(target) and _meet(_trunk(source), _trunk(target)))
+    here, there = parse(source), parse(target)
+    if here.kind.name == there.kind.name == "udp":
+        (at, stream), (to, to_stream) = address.split(here.name), address.split(there.name)
+        return stream == to_stream and _meet(str(at), str(to))
+    return str(here) == str(there)
+
+
+def _meet(heard: str, sent_to: str) -> bool:
+    """Whether what is sent to one HOST:PORT is heard at the other one, on this machine."""
+    at, to = address.endpoint(heard), address.endpoint(sent_to)
+    if at.port != to.port:
+        return False
+    here, there = hosts.resolved(at), hosts.resolved(to)
+    return here == there or (not any(here[0].removeprefix(hosts.V4)) and not to.multicast and hosts.is_local(there))
 
 
 def _named(template: str, kind: str, name: str) -> str:

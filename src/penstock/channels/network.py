@@ -15,7 +15,7 @@ class NetworkSession:
     bytes_lost: gaps that were given up. round_trip_ns: to the sender and back, None if not measured; of a sender that is no Penstock peer, it is measured
     while something is missing. clock_offset_ns: by how much the sender's clock is ahead of this machine's, None if not measured, as of a sender
     that is no Penstock peer; it is off by clock_error_ns at most. clock_correction_ns: what is added to latencies because of it; 0 where the clocks may be
-    the same one. problem: what stops it, and what to do; None: nothing is known.
+    the same one. problem: what stops it, as that nothing is heard from it, and what to do; None: nothing is known.
     """
 
     session: int

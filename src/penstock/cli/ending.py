@@ -247,6 +247,16 @@ def readable(messages: Iterator[Any], on_error: Callable[[penstock.DecodeError],
             return
 
 
+def check_received() -> None:
+    """`Disconnected` if receivers of a publication on the network that this call has closed did not get the end of its stream."""
+    handle = sys.modules.get("penstock.kinds.udp.handle")
+    if handle is not None and (given_up := handle.finish()):
+        channel, unsent = given_up[0]
+        raise penstock.Disconnected(
+            f"{channel}: nobody received the last {unsent:,} bytes of the stream. Start a subscription there first"
+        )
+
+
 def status(error: BaseException) -> int:
     """Prints the error that ended a call as one line on standard error. Returns the call's status."""
     if isinstance(error, typer.Exit):

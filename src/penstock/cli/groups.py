@@ -99,7 +99,7 @@ GROUPS = {
         "serve": (
             "recordings.sharing",
             "Serve an archive to other machines, over Arrow Flight",
-            "penstock serve drive --listen 127.0.0.1:8815 --insecure",
+            "penstock serve drive --listen 10.0.0.7:4860 --tls cert.pem key.pem --token-file token",
         ),
         "replicate": (
             "recordings.sharing",

@@ -87,6 +87,9 @@ class SessionHistory:
         while end is None or at < end:
             self._look()
             mine = [run for run in self._runs if run.key == key]
+            if end is None and self.why:
+                yield None
+                continue
             if end is None:
                 end = max((run.end for run in mine), default=at)
                 continue

@@ -183,8 +183,7 @@ class ServedFiles:
         except flight.FlightTimedOutError:
             raise SystemFailure(errno.ETIMEDOUT, f"{self._uri} does not answer within {CALL_SECONDS:.0f} s") from None
         except (flight.FlightUnavailableError, flight.FlightError, OSError, ValueError) as error:
-            why = " ".join(str(error).split("Detail:")[0].split())[:300]
-            raise SystemFailure(errno.ECONNREFUSED, f"{self._uri} is not to be had: {why}") from None
+            raise SystemFailure(errno.ECONNREFUSED, f"{self._uri} is not to be had: {_why(self._uri, error)}") from None
         if wrong := json.loads(first):
             if wrong["errno"] == errno.ENOENT:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self._uri}{asked.get('path', '')}")
@@ -240,6 +239,21 @@ def _read_roots(path: str) -> bytes:
     if b"-----BEGIN CERTIFICATE-----" not in found:
         raise Invalid(f"{path}, which {TLS_ROOTS} names, has no certificate: it is a file of the form PEM")
     return found
+
+
+def _why(uri: str, error: Exception) -> str:
+    """What kept a call from its server, and what to do."""
+    why = " ".join(str(error).split("Detail:")[0].split())
+    scheme, _, server = uri.partition("://")
+    if scheme != "grpc+tls" and "Socket closed" in why:
+        return f"it closes the connection; if it has TLS, write grpc+tls://{server}"
+    if "wrong version number" in why:
+        return f"it has no TLS: write grpc://{server}, or give it a certificate"
+    if "certificate verify failed" in why:
+        return (
+            f"its certificate is of nobody that this machine trusts: name a file with that authority's by {TLS_ROOTS}"
+        )
+    return why.rpartition("last error: ")[2][:300]
 
 
 def _named(entries: Any) -> dict[str, tuple[int, int]]:

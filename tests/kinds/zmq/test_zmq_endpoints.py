@@ -74,6 +74,11 @@ def test_a_text_that_is_no_address_is_invalid(text, error):
         penstock.publish("zmq+tcp://127.0.0.1:*", endpoints=[f"tcp://{text}"])
 
 
+def test_a_host_that_nobody_knows_is_an_error_at_once():
+    with pytest.raises(penstock.NotFound, match=r"^.*zmq\+tcp://no-such-host\.invalid:5: there is no host"):
+        penstock.subscribe("zmq+tcp://no-such-host.invalid:5")
+
+
 @pytest.mark.parametrize("wrong", ["tcp://127.0.0.1:1", ["udp://127.0.0.1:1"], [5], 5, ["127.0.0.1:5"]])
 def test_endpoints_are_a_list_of_addresses(wrong):
     with pytest.raises(penstock.Invalid, match=r"^zmq\+tcp://127\.0\.0\.1:\*: endpoints "):

@@ -90,7 +90,7 @@ class Port {
         open_->in.receive(duty_cycle_bytes, open, all);
         if (seal_)
             seal_->send_challenges([&](const Address &to, const uint8_t *bytes, size_t length) {
-                open_->out.send_sealed(open_->group ? &*open_->group : &to, bytes, length);
+                if (has_unproved_room()) open_->out.send_sealed(open_->group ? &*open_->group : &to, bytes, length);
             });
         bool notified = false;
         for (const Entry &entry : streams_) notified |= entry.to->work(now, *this);
@@ -102,6 +102,9 @@ class Port {
         if (seal_) seal_->address(to);
         return open_->out.send(open_->group ? *open_->group : to, bytes, length);
     }
+    // Whether an answer may go to a source that has proved nothing: those have half of the socket's room together, or another
+    // part of it, since the kernel keeps datagrams for a host that is not there for seconds. The rest is for sources that have.
+    bool has_unproved_room(uint32_t part = 2) const { return open_->socket->unsent() < 2 * open_->room / part; }
     int64_t next() const {
         int64_t next = INT64_MAX;
         for (const Entry &entry : streams_) next = std::min(next, entry.to->next());
@@ -135,6 +138,7 @@ class Port {
         ReceiveBatch in;
         SendBatch out;
         std::optional<Address> group;
+        uint32_t room = 0; // for datagrams that have not left, half of what the kernel counts
     };
     struct Entry {
         int32_t stream;
@@ -145,7 +149,7 @@ class Port {
     void bind(const UdpEndpointOptions &o, uint32_t requested, const std::string &uri) {
         auto socket = std::make_unique<UdpSocket>(o.at, uri);
         granted_ = socket->receive_buffer(requested); // before the first datagram can arrive
-        socket->send_buffer(answers_bytes);
+        const uint32_t room = socket->send_buffer(answers_bytes);
         if (is_multicast(o.at)) {
             socket->join(o.at, o.interface);
             socket->multicast(o.interface, replies_ttl);
@@ -155,6 +159,7 @@ class Port {
         }
         socket->coalesce();
         open_ = std::make_unique<Open>(std::move(socket), calls_, seal_.get());
+        open_->room = room;
         if (is_multicast(o.at)) open_->group = control_group(o.at);
         requested_ = 0;
         unknown_ = false;

@@ -9,9 +9,11 @@
 #include <algorithm>
 #include <arpa/inet.h>
 #include <cstring>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <string>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #ifndef UDP_SEGMENT
@@ -259,6 +261,11 @@ class UdpSocket {
     // Requests a buffer; returns the bytes granted. A privileged process exceeds the system's limit.
     uint32_t receive_buffer(uint32_t bytes) { return buffer(SO_RCVBUF, SO_RCVBUFFORCE, bytes); }
     uint32_t send_buffer(uint32_t bytes) { return buffer(SO_SNDBUF, SO_SNDBUFFORCE, bytes); }
+    // Bytes of the send buffer that are used now, as by datagrams for a host that does not answer ARP.
+    uint32_t unsent() const {
+        int bytes = 0;
+        return ::ioctl(fd(), SIOCOUTQ, &bytes) == 0 ? static_cast<uint32_t>(bytes) : 0;
+    }
     // Lets the kernel coalesce runs of datagrams. False on an old kernel, which delivers them one by one.
     bool coalesce() {
         const int on = 1;

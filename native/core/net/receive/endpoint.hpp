@@ -82,10 +82,11 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
             const uint32_t ticket = event_prepare(event);
             if (run_duty_cycle_locked(monotonic_ns())) break;
             if (!failed_ && locks_.taken_by_other(lock_byte::socket)) break; // another process receives
+            if (failed_ && failed_->number == EADDRINUSE) check_port_owner_key();
             if (failed_ && !ask_port_owner(file_, *failed_)) throw name_port_owner(*failed_, file_.options().at);
             if (monotonic_ns() > until)
                 throw Error(Code::busy, file_.uri() + ": the process that has " + text_of(file_.options().at) +
-                                            " for other streams does not take this one on (stopped, or with another key?)");
+                                            " for other streams does not take this one on (stopped?)");
             hold.unlock();
             event_sleep(event, ticket, owner_retry_ns);
             hold.lock();
@@ -214,15 +215,22 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
     // All processes of a machine have a key in common: each may be the next owner of the socket.
     static void compare_keys(const EndpointFile &file, const Keyring &keys) {
         auto &there = file.control().rare.keys;
-        const auto has = [&](const Atomic<uint64_t> &print) {
-            return std::any_of(keys.all().begin(), keys.all().end(),
-                               [&](const Keyring::Key &key) { return key.fingerprint == print.relaxed(); });
-        };
-        if (there[0].relaxed() != 0 && !has(there[0]) && !has(there[1]))
+        if (there[0].relaxed() != 0 && !keys.has(there[0].relaxed()) && !keys.has(there[1].relaxed()))
             throw Error(Code::mismatch,
                         file.uri() +
                             ": the subscriptions that are there have another key, and all of a machine have the same one");
         for (size_t i = 0; i < 2; ++i) there[i].relaxed(i < keys.all().size() ? keys.all()[i].fingerprint : 0);
+    }
+    // The process that has the port for other streams must have a key in common, too.
+    void check_port_owner_key() const {
+        const Keys &keys = shared_->port.keys();
+        for (const PortFile &other : other_streams_of_port(file_)) {
+            const auto [first, second] = other.keys;
+            if (!other.owned || (keys ? keys->has(first) || keys->has(second) : first == 0)) continue;
+            throw Error(Code::mismatch, file_.uri() + ": the process that has " + text_of(file_.options().at) +
+                                            " for other streams receives " + (first != 0 ? "with another key" : "without a key") +
+                                            ", and all streams of a port have the same one");
+        }
     }
     void start_agent() {                       // once
         if (has_agent_.exchange(true)) return; // SYNC -: only its value counts: one thread adds it

@@ -78,9 +78,9 @@ class EndpointRegistry {
     static void check_keys(const SharedPort &found, const EndpointFile &file, const Keys &keys) {
         const Keys &other = found.port.keys();
         if (!keys == !other && (!keys || keys->agrees(*other))) return;
-        throw Error(Code::invalid, file.uri() + ": this process receives at " + text_of(file.options().at) +
-                                       (other ? " with another key" : " without a key") +
-                                       ", and all streams of a port have the same one");
+        throw Error(Code::mismatch, file.uri() + ": this process receives at " + text_of(file.options().at) +
+                                        (other ? " with another key" : " without a key") +
+                                        ", and all streams of a port have the same one");
     }
 
   private:

@@ -86,6 +86,7 @@ class StreamReceiver final : public Port::Sink {
             own.bytes_sent += length + seal_length;
             return true;
         }
+        bool has_unproved_room(uint32_t part) const { return port.has_unproved_room(part); }
     };
 
     void publish_counts(const Port &port) {

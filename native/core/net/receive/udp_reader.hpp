@@ -117,6 +117,7 @@ class UdpReader {
         }
         return all;
     }
+    std::vector<SessionReaders::Reached> reached() const { return sessions_.reached(); }
     // By how much latencies of that session's messages are too short, as the clocks differ.
     int64_t clock_correction(int32_t session) const {
         const SessionReaders::Session *one = sessions_.session(session);

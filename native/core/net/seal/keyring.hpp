@@ -34,6 +34,9 @@ class Keyring {
     const Key &first() const { return keys_.front(); }
     const std::vector<Key> &all() const { return keys_; }
     bool operator==(const Keyring &other) const { return keys_ == other.keys_; }
+    bool has(uint64_t fingerprint) const {
+        return std::any_of(keys_.begin(), keys_.end(), [&](const Key &key) { return key.fingerprint == fingerprint; });
+    }
     // Whether each opens what the other seals.
     bool agrees(const Keyring &other) const { return has(other.first()) && other.has(first()); }
 

@@ -128,8 +128,7 @@ class PortSeal final : public DatagramSeal {
     }
     // The address to whose challenge `clear_` is the answer; null if it is none.
     const Address *answered(const Peer &peer, size_t length) const {
-        if (length != 2 * salt_.size() || std::memcmp(clear_.get() + salt_.size(), salt_.data(), salt_.size()) != 0)
-            return nullptr;
+        if (length != sizeof(Asked::challenge)) return nullptr;
         const auto found = std::find_if(peer.asked.begin(), peer.asked.end(), [&](const Asked &one) {
             return std::memcmp(clear_.get(), one.challenge.data(), one.challenge.size()) == 0;
         });

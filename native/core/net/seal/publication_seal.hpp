@@ -45,19 +45,18 @@ class PublicationSeal final : public DatagramSeal {
         const std::span<const uint8_t> frames(clear_.get(), length - wire::seal_length);
         if (header.kind == wire::SealedKind::control) return frames;
         if (frames.size() == challenge_length && answers_.size() < answers_max) {
-            Answer &answer = answers_.emplace_back(Answer{from, {}, header.salt});
+            Answer &answer = answers_.emplace_back(Answer{from, {}});
             std::memcpy(answer.challenge.data(), frames.data(), frames.size());
         }
         return {};
     }
-    // `send(to, bytes, length)`: each answer to a challenge. Whether there was one: a receiver is new, and needs SETUP.
+    // `send(to, bytes, length)`: each answer to a challenge, which may be a recorded one: it is not longer. Whether there was
+    // one: a receiver is new, and needs SETUP.
     template <class Send> bool send_answers(Send &&send) {
         const bool any = !answers_.empty();
         for (const Answer &answer : answers_) {
-            uint8_t clear[2 * challenge_length], sealed[sizeof clear + wire::seal_length];
-            std::memcpy(clear, answer.challenge.data(), challenge_length);
-            std::memcpy(clear + challenge_length, answer.salt.data(), answer.salt.size());
-            sealer_.seal(wire::SealedKind::answer, ++number_, clear, sizeof clear, sealed);
+            uint8_t sealed[challenge_length + wire::seal_length];
+            sealer_.seal(wire::SealedKind::answer, ++number_, answer.challenge.data(), challenge_length, sealed);
             send(answer.to, sealed, sizeof sealed);
         }
         answers_.clear();
@@ -76,7 +75,7 @@ class PublicationSeal final : public DatagramSeal {
     };
     struct Answer {
         Address to;
-        Salt challenge, salt;
+        Salt challenge;
     };
 
     std::span<const uint8_t> refuse() {

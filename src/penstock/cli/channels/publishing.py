@@ -12,7 +12,7 @@ from typing import IO, Annotated, Any
 import typer
 
 import penstock
-from penstock.cli import arguments
+from penstock.cli import arguments, ending
 from penstock.cli.channels.names import Channel
 from penstock.cli.terminal import output
 from penstock.util import user_files
@@ -73,6 +73,7 @@ def pub(
                 time.sleep(min(ahead, LONG_SLEEP))
             publication.send(message)
             count += 1
+    ending.check_received()
     output.note(f"{output.many(count, 'message')} to {channel}")
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import penstock
-from penstock.cli import arguments
+from penstock.cli import arguments, ending
 from penstock.cli.arguments import ArchivePath
 from penstock.cli.recordings import pacing
 from penstock.cli.terminal import output
@@ -102,6 +102,7 @@ def play(
             timeout=arguments.seconds(timeout, "--timeout"),
             progress=report,
         )
+    ending.check_received()
     for text in played.left_out:
         output.note(f"warning: {text}")
     if json:

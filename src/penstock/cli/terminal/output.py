@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 from penstock.cli.terminal.fitting import fit_table, printable, table_width
 from penstock.cli.terminal.plain import as_json
 from penstock.util.markup import count, duration, size
+from penstock.util.storage import is_remote
 
 if TYPE_CHECKING:  # a command that prints nothing in colour does not load it
     from rich.console import Console
@@ -136,8 +137,12 @@ def forget_unwritten() -> None:
 
 
 def path(value: os.PathLike[str] | str | bytes) -> str:
-    r"""A path as text: bytes that are not UTF-8 as \xff."""
-    return printable(os.fsencode(value).decode("utf-8", "backslashreplace"))
+    r"""A path or a URI as text: bytes that are not UTF-8 as \xff."""
+    given = value if isinstance(value, str | bytes | os.PathLike) else str(value)
+    text = printable(os.fsencode(given).decode("utf-8", "backslashreplace"))
+    if is_remote(text) and "://" not in text:  # pathlib has taken a slash
+        text = text.replace(":/", "://", 1)
+    return text
 
 
 def _text(*parts: Part) -> Text:

@@ -62,8 +62,10 @@ def join_endpoint(
             except BaseException as error:
                 _close(spare)
                 named = _has_name(fd)
-                gone = _remove_unused(channel, fd, spare is not None)
-                if gone and isinstance(error, PenstockError) and (isinstance(error, Mismatch) or not named):
+                made = spare is not None
+                gone = _remove_unused(channel, fd, made)
+                others = not named or (isinstance(error, Mismatch) and not made)
+                if gone and isinstance(error, PenstockError) and others:
                     continue  # the file was of another subscription, which could not open: it decides nothing
                 raise
             _close(spare)

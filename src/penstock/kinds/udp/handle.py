@@ -105,6 +105,15 @@ class UdpSubscription(NativeSubscription[Message]):
         """The publications that it reads, by their sessions."""
         return [_session(found, self.channel) for found in _native.udp_sessions(self)]
 
+    def _reached(self) -> dict[tuple[int, int], tuple[int, int, int]]:
+        """Of each session that it has read, also of those that have ended, by its number and initial term id: where it was joined last, how
+        far it was read, and the bytes that were lost before that."""
+        found: dict[tuple[int, int], tuple[int, int, int]] = {}
+        for session, initial_term_id, joined, position, lost in _native.udp_reached(self):
+            key = session, initial_term_id
+            found[key] = joined, position, lost + (found[key][2] if key in found else 0)
+        return found
+
     def __reduce__(self) -> tuple[Any, ...]:
         """How to open it again: at the same position, while it reads one session. Positions of several are their own."""
         reopening.check_open(self)
@@ -190,6 +199,14 @@ def _warn(handle: Any) -> None:
         _logger.warning("%s: %s", handle.channel, warning)
 
 
+def finish() -> list[tuple[str, int]]:
+    """Waits until the publications that were closed have sent everything, or have given up. Those that gave up since the last call: the
+    channel of each, and how many bytes of its stream were not received."""
+    while not _native.udp_finish(FINISH_SECONDS):
+        pass  # signals are handled here
+    return _native.udp_unsent()
+
+
 def _close_at_exit(process: int) -> None:
     """At the end of a process: closes its publications, and waits until they have sent everything. Ctrl-C ends the wait.
 
@@ -201,8 +218,8 @@ def _close_at_exit(process: int) -> None:
     for handle in list(_open):
         with contextlib.suppress(PenstockError):
             handle.close()
+    unsent_of: list[tuple[str, int]] = []
     with contextlib.suppress(KeyboardInterrupt):
-        while not _native.udp_finish(FINISH_SECONDS):
-            pass  # signals are handled here
-    for channel, unsent in _native.udp_unsent():
+        unsent_of = finish()
+    for channel, unsent in unsent_of or _native.udp_unsent():
         _logger.warning("%s: a publication has closed, and %d bytes of its stream were not received", channel, unsent)

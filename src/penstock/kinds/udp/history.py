@@ -23,6 +23,7 @@ from penstock.channels.status import ChannelStatus
 from penstock.channels.waiting.loops import patiently, readable
 from penstock.codecs import Codec
 from penstock.errors import Closed, DecodeError, PenstockError, TimedOut, TooSlow, Unsupported
+from penstock.kinds.udp.losses import Losses
 from penstock.kinds.udp.recorded import History, Key
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ class HistorySubscription(Subscription[Message]):
     """
 
     __slots__ = (
-        "_after", "_aside", "_dropped", "_history", "_keys", "_last", "_live", "_lock", "_looked", "_lost", "_next", "_poller",
-        "_read", "_rest", "_signal", "_task", "_unplaced", "_whole",
+        "_after", "_aside", "_dropped", "_history", "_keys", "_last", "_live", "_lock", "_looked", "_losses", "_next", "_poller",
+        "_read", "_rest", "_signal", "_task", "_whole",
     )  # fmt: skip
     receives = True
     if not TYPE_CHECKING:
@@ -57,10 +58,9 @@ class HistorySubscription(Subscription[Message]):
         self._read: dict[int, int] = {}  # the last live message of a session that was read
         self._keys: dict[int, Key] = {}
         self._dropped: set[Key] = set()
-        self._unplaced: set[int] = set()  # sessions gone when a loss was seen: it may be before their next message
         self._last: Received | None = None
         self._next: tuple[Any, Received | None] | None = None  # read by `ready`
-        self._looked, self._lost = float("-inf"), live.lost
+        self._looked, self._losses = float("-inf"), Losses(live)
         self._rest: dict[Key, int] | None = None  # `_after`, when the archive was asked for the rest
         self._whole = whole
         self._poller, self._signal = select.epoll(), os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -284,7 +284,9 @@ class HistorySubscription(Subscription[Message]):
 
     def _everything(self) -> Iterator[Any]:
         """Every recorded session, as far as it is recorded now; then what came before the live stream was joined."""
-        for key in self._history.sessions():
+        while not (keys := self._history.sessions()) and self._history.why:
+            yield None
+        for key in keys:
             yield from self._filled(key, None)
         for key, joined in self._look().items():
             yield from self._filled(key, joined)
@@ -299,6 +301,8 @@ class HistorySubscription(Subscription[Message]):
                 yield message, None
             else:
                 yield message.data, Received(message.position, message.time_ns, message.session)
+        if goal is not None:  # all before it was given, or is lost
+            self._after[key] = max(self._after.get(key, 0), goal)
 
     def _keep_aside(self) -> None:
         """Reads live messages while the past is read, so that senders go on."""
@@ -327,7 +331,7 @@ class HistorySubscription(Subscription[Message]):
                 return True
             raise
         if message is None:
-            if self._live.lost != self._lost and self._has_lost():
+            if self._losses.has_new and self._has_lost():
                 return True
             now = time.monotonic()
             if now - self._looked < LOOK_SECONDS:
@@ -343,24 +347,19 @@ class HistorySubscription(Subscription[Message]):
         session = last.session
         known = session in self._keys and last.position > self._read.get(session, -1)
         self._read[session] = last.position
-        if not known or self._live.lost != self._lost:
+        if not known or self._losses.has_new:
             self._has_lost({session: last.position})
-        if session in self._unplaced:
-            self._unplaced.discard(session)
-            self._aside.append(({self._keys[session]: last.position}, None))
+        key = self._keys[session]
+        if self._losses.is_later(key, last.position):
+            self._aside.append(({key: last.position}, None))
         self._aside.append((message, last))
         return True
 
     def _has_lost(self, read: dict[int, int] | None = None) -> bool:
         """Notes the sessions of which something may be missing in front of the next message. read: where that begins."""
-        before, self._lost = self._lost, self._live.lost
         joined = self._look()
-        goals = joined if self._whole else {}
-        if self._lost != before:
-            by_number = {one.session: one.position for one in self._live.sessions}
-            goals |= {key: by_number[number] for number, key in self._keys.items() if number in by_number}
-            self._unplaced |= self._keys.keys() - by_number.keys()
         begins = {self._keys[session]: position for session, position in (read or {}).items()}
+        goals = (joined if self._whole else {}) | self._losses.goals(begins)
         goals |= {key: position for key, position in begins.items() if key in goals}
         if goals:
             self._aside.append((goals, None))
@@ -369,7 +368,9 @@ class HistorySubscription(Subscription[Message]):
     def _may_have_more(self) -> bool:
         """At an end: whether to look into the archive for the rest of sessions: one fell silent, its last bytes were lost, or its recorder was
         not done. Not twice, unless something was there."""
-        keys = set(self._keys.values()) | (self._history.growing() if self._whole else set[Key]())
+        keys = set(self._keys.values())
+        if self._whole:  # one may have come and gone
+            keys |= {key for key in self._history.sessions() if key not in self._after} | self._history.growing()
         if not keys or self._rest == self._after:
             self._rest = None
             return False
@@ -384,9 +385,9 @@ class HistorySubscription(Subscription[Message]):
             key = one.session, one.initial_term_id
             if self._keys.get(one.session) != key:
                 self._keys[one.session] = key
-                if not self._whole:  # it begins here
-                    self._after[key] = one.joined
                 new[key] = one.joined
+        if not self._whole:  # each begins where it was joined
+            self._after = {key: joined for key, (joined, _, _) in self._live._reached().items()} | self._after
         return new
 
     def _tell(self) -> None:

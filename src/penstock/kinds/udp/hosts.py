@@ -16,12 +16,12 @@ from penstock.kinds.udp.address import Endpoint
 Packed = tuple[bytes, int, int]  # 16 bytes of the host, an interface's index, the port
 _NONE: Packed = (bytes(16), 0, 0)
 LOOPBACK = "lo"
-_V4 = bytes(10) + b"\xff\xff"  # IPv4 is mapped into IPv6
+V4 = bytes(10) + b"\xff\xff"  # IPv4 is mapped into IPv6
 
 
 def packed(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bytes:
     """An address as 16 bytes: IPv4 is mapped into IPv6."""
-    return address.packed if address.version == 6 else _V4 + address.packed
+    return address.packed if address.version == 6 else V4 + address.packed
 
 
 def resolved(at: Endpoint) -> Packed:
@@ -34,6 +34,18 @@ def resolved(at: Endpoint) -> Packed:
     where: tuple[Any, ...] = found[0][4]
     scope = int(where[3]) if found[0][0] == socket.AF_INET6 and not at.multicast else 0
     return packed(ipaddress.ip_address(str(where[0]).partition("%")[0])), scope, at.port
+
+
+def is_local(address: Packed) -> bool:
+    """Whether an address is one of this machine's: a socket can be bound to it."""
+    host = ipaddress.IPv6Address(address[0])
+    family, text = (socket.AF_INET, str(host.ipv4_mapped)) if host.ipv4_mapped else (socket.AF_INET6, str(host))
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((text, 0) if family == socket.AF_INET else (text, 0, 0, address[1]))
+        except OSError:
+            return False
+    return True
 
 
 def name_of(at: Endpoint) -> str:
@@ -125,7 +137,7 @@ def check_control(at: Endpoint, to: Packed, control: Packed | None) -> None:
         return
     if at.multicast:
         raise Invalid(f"{at} is a multicast group, which needs no control address: leave control out")
-    if (to[0][:12] == _V4) != (control[0][:12] == _V4):
+    if (to[0][:12] == V4) != (control[0][:12] == V4):
         raise Invalid(f"control is another family's address than {at}: IPv4 and IPv6 do not mix")
 
 

@@ -11,6 +11,7 @@ from penstock._native import core as _native
 from penstock.channels.network import NetworkReceiver, NetworkSession, NetworkStatus
 
 STATES = ("open", "closed", "lost")
+SILENT_NS = 2_000_000_000  # after which a peer, which says something five times a second, is away
 
 
 def source_of(host: bytes, port: int) -> str:
@@ -50,7 +51,11 @@ def _session(image: dict[str, Any], now: int) -> NetworkSession:
         clock_offset_ns=image["clock_offset"] if error else None,
         clock_error_ns=error or None,
         clock_correction_ns=image["clock_correction"],
-        problem=_native.udp_path_text(image["mtu"], arrives, f"from {source}") if arrives else None,
+        problem=_native.udp_path_text(image["mtu"], arrives, f"from {source}")
+        if arrives
+        else _silence(image["heard"], now, source)
+        if STATES[image["state"]] == "open"
+        else None,
     )
 
 
@@ -67,5 +72,14 @@ def _receiver(row: dict[str, Any], log: dict[str, Any], now: int) -> NetworkRece
         silent_ns=max(0, now - row["heard"]),
         naks_received=row["naks"],
         round_trip_ns=row["round_trip"] or None,
-        problem=_native.udp_path_text(row["mtu"], row["arrives"], f"at {address}") if row["limited"] else None,
+        problem=_native.udp_path_text(row["mtu"], row["arrives"], f"at {address}")
+        if row["limited"]
+        else _silence(row["heard"], now, address),
     )
+
+
+def _silence(heard: int, now: int, address: str) -> str | None:
+    """That nothing is heard from a peer that has neither closed nor is given up yet."""
+    if not heard or now - heard < SILENT_NS:
+        return None
+    return f"nothing is heard from {address}: its program is stopped, or its machine or the network on the way is down"

@@ -6,6 +6,7 @@
 #include "net/receive/files/endpoint_members.hpp"
 #include "net/wire/extension_frame.hpp"
 
+#include <array>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -15,7 +16,8 @@ namespace penstock {
 struct PortFile {
     std::string path; // as an EndpointFile takes it
     int32_t stream;
-    bool owned; // another process owns its socket
+    bool owned;                   // another process owns its socket
+    std::array<uint64_t, 2> keys; // their fingerprints; 0: none
 };
 
 // Whether streams of this address can share a socket. Over multicast each has its own.
@@ -43,7 +45,10 @@ inline std::vector<PortFile> other_streams_of_port(const EndpointFile &own) {
             const EndpointFile about(opened.fd(), path);
             EndpointMembers members(opened.fd(), about);
             if (about.options().at == own.options().at && members.subscriptions() != 0)
-                found.push_back({path, about.options().stream, members.locks().taken_by_other(lock_byte::owner)});
+                found.push_back({path,
+                                 about.options().stream,
+                                 members.locks().taken_by_other(lock_byte::owner),
+                                 {about.control().rare.keys[0].relaxed(), about.control().rare.keys[1].relaxed()}});
         } catch (const Error &) { // it is being removed, or is not an endpoint's
         }
     }

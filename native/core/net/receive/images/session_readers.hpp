@@ -5,6 +5,7 @@
 #include "log/log_reader.hpp"
 #include "net/receive/files/endpoint_members.hpp"
 #include "net/receive/images/image_owner.hpp"
+#include "net/receive/images/udp_watch.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -12,29 +13,6 @@
 #include <vector>
 
 namespace penstock {
-
-// For the bridge's thread, beside the reader.
-class UdpWatch {
-  public:
-    explicit UdpWatch(const EndpointFile &file) : map_(file.mapping()), control_(file.control()) {
-        seen_.relaxed(0);
-        withheld_.relaxed(0);
-    }
-    Atomic<uint32_t> &event() const { return control_.event.value; }
-    // Whether anything has arrived since the reader found nothing. Not while it has a message that it may not give yet: a wait
-    // would not sleep.
-    bool readable() const { return withheld_.relaxed() == 0 && control_.activity.value.relaxed() != seen_.relaxed(); }
-    bool withheld() const { return withheld_.relaxed() != 0; }
-    void set_withheld(bool withheld) { withheld_.relaxed(withheld); }
-    void set_seen(uint64_t activity) { seen_.relaxed(activity); }
-    uint64_t seen() const { return seen_.relaxed(); }
-
-  private:
-    const std::shared_ptr<Mapping> map_;
-    EndpointControl &control_;
-    Atomic<uint64_t> seen_;
-    Atomic<uint32_t> withheld_; // only its value counts
-};
 
 class SessionReaders {
   public:
@@ -58,6 +36,7 @@ class SessionReaders {
         int32_t session;
         Publication from;
         uint64_t skipped = 0;   // bytes between the image before and this one: its sender had dropped them
+        uint64_t gone = 0;      // these, and of a message that was begun in that image
         bool continued = false; // it fell silent, and another image goes on with it
         bool waits = false;     // the image that this one goes on with is read first
         std::unique_ptr<LogReader> reader;
@@ -220,6 +199,20 @@ class SessionReaders {
         if (gone != 0) members_->me().subscriber.bytes_lost.increment(gone);
         return gone;
     }
+    // An image that is, or was, read: from where, up to where, and how many bytes were lost before that.
+    struct Reached {
+        int32_t session, initial_term_id;
+        uint64_t join, position, lost;
+    };
+    std::vector<Reached> reached() const {
+        std::vector<Reached> all;
+        for (const ClosedSession &old : closed_)
+            all.push_back({old.from.session, old.from.initial_term_id, old.join, old.end, old.lost});
+        for (const auto &one : open_)
+            all.push_back(
+                {one->session, one->from.initial_term_id, one->join, one->reader->position(), one->gone + one->reader->lost()});
+        return all;
+    }
     Session *find(uint64_t number) const {
         for (const auto &one : open_)
             if (one->number == number) return one.get();
@@ -263,8 +256,8 @@ class SessionReaders {
   private:
     struct ClosedSession {
         Publication from;
-        uint64_t end;    // where it was read last
-        uint64_t number; // of its image
+        uint64_t join, end, lost; // where it was read first, and last; bytes
+        uint64_t number;          // of its image
         SessionEnd::How how;
         bool continued;  // it fell silent, and another image went on with it
         Assembler begun; // a message that it ended in
@@ -308,7 +301,7 @@ class SessionReaders {
         log->make_read_only();
         one->join = one->reader->position();
         if (is_set_up) one->skipped = skipped_before(one->from, join_position_of(setup));
-        lost_ += one->skipped;
+        lost_ += one->gone = one->skipped;
         if (one->skipped != 0) members_->me().subscriber.bytes_lost.increment(one->skipped);
         for (ClosedSession &old : closed_)
             if (old.from == one->from) one->waits = old.continued = true;
@@ -352,6 +345,7 @@ class SessionReaders {
         if (end == one.join) return one.reader->adopt(std::move(begun));
         const uint64_t gone = end - std::min(end, begun.oldest());
         lost_ += gone;
+        one.gone += gone;
         members_->me().subscriber.bytes_lost.increment(gone);
     }
     // How far the messages of an image go that gets no more of them.
@@ -370,8 +364,8 @@ class SessionReaders {
             lost_ += one.reader->lost();
             incomplete_ += one.reader->incomplete();
             if (closed_.size() == closed_max) closed_.erase(closed_.begin());
-            closed_.push_back(
-                {one.from, one.reader->position(), one.number, end_of_session(one).how, one.continued, one.reader->take_begun()});
+            closed_.push_back({one.from, one.join, one.reader->position(), one.gone + one.reader->lost(), one.number,
+                               end_of_session(one).how, one.continued, one.reader->take_begun()});
             one.reader->log().detach();
             open_.erase(open_.begin() + static_cast<ptrdiff_t>(i));
             current_ = 0;

@@ -7,6 +7,7 @@
 #include "net/receive/session/image_state.hpp"
 #include "net/receive/session/loss_scan.hpp"
 #include "net/receive/session/round_trips.hpp"
+#include "net/receive/session/source_credit.hpp"
 #include "net/wire/address.hpp"
 #include "net/wire/data_frame.hpp"
 #include "net/wire/extension_frame.hpp"
@@ -147,7 +148,7 @@ class Image {
 
     // ---- datagrams of this session ----
 
-    void on_setup(int64_t now, const Address &from, const wire::SetupFrame &setup) {
+    void on_setup(int64_t now, const Address &from, const wire::SetupFrame &setup, SourceCredit &credit) {
         const bool same = setup.term_length == setup_.term_length && setup.initial_term_id == setup_.initial_term_id &&
                           setup.mtu == setup_.mtu && setup.stream == setup_.stream;
         uint64_t at = 0;
@@ -163,7 +164,7 @@ class Image {
             ++counts_.rejected;
             return;
         }
-        count_datagram(now, sizeof setup);
+        count_datagram(now, sizeof setup, credit);
         status_requested_ = true;
         if (!found) return;
         if (at > rebuilt() + retained_bytes(setup_)) { // the sender has dropped some of the missing bytes
@@ -176,7 +177,7 @@ class Image {
     bool may_have_moved(int64_t now, const Address &from) const {
         return state_ == State::active && !(from == source_) && now - last_datagram_ns_ >= options_.moved_ns;
     }
-    void on_data(int64_t now, const Address &from, const uint8_t *bytes, size_t length) {
+    void on_data(int64_t now, const Address &from, const uint8_t *bytes, size_t length, SourceCredit &credit) {
         if (!is_source(now, from, false)) {
             ++counts_.rejected;
             return;
@@ -188,7 +189,7 @@ class Image {
             ++counts_.malformed;
             return;
         }
-        count_datagram(now, length);
+        count_datagram(now, length, credit);
         if (state_ != State::active) return;
         if (run.room == 0) on_heartbeat(at, run.end_of_stream);
         else {
@@ -214,9 +215,10 @@ class Image {
     }
 
     // `length`: of the datagram. `wall_ns`: this machine's clock at `now`; 0: unknown.
-    void on_extension(int64_t now, int64_t wall_ns, const Address &from, uint16_t noun, std::string text, size_t length) {
+    void on_extension(int64_t now, int64_t wall_ns, const Address &from, uint16_t noun, std::string text, size_t length,
+                      SourceCredit &credit) {
         if (!(from == source_)) return;
-        received_from_source_ += length;
+        received_from_source_ += credit.take();
         if (noun == wire::extension_description && description_.empty()) description_ = std::move(text);
         else if (noun == wire::extension_clock_answer) on_clock_answer(now, wall_ns, text);
         else if (noun == wire::extension_probe) on_probe(now, static_cast<uint32_t>(length));
@@ -273,9 +275,9 @@ class Image {
         rtt_at_ = now;
         return true;
     }
-    void count_datagram(int64_t now, size_t length) {
+    void count_datagram(int64_t now, size_t length, SourceCredit &credit) {
         last_datagram_ns_ = now;
-        received_from_source_ += length;
+        received_from_source_ += credit.take();
         ++counts_.datagrams;
         counts_.bytes += length;
     }
@@ -534,7 +536,7 @@ class Image {
             ++counts_.held;
             return false;
         }
-        if (!out.send(source_, bytes, length)) {
+        if ((!source_verified_ && !has_unproved_room(out)) || !out.send(source_, bytes, length)) {
             ++counts_.no_room;
             return false;
         }

@@ -37,6 +37,13 @@ struct ReceiverOptions {
             control_repeat_ns = 1'000'000'000; // between two requests there: without, and with an image
 };
 
+// Whether an answer may go to a source that has proved nothing. `Out` may limit those together: to a half of its room, or one
+// `part`th.
+template <class Out> bool has_unproved_room(Out &out, uint32_t part = 2) {
+    if constexpr (requires { out.has_unproved_room(part); }) return out.has_unproved_room(part);
+    else return true;
+}
+
 // The part of an image that outlives the process that receives for it.
 struct ImageState {
     uint64_t rebuilt = 0; // everything below it is there; nothing is behind it

@@ -30,7 +30,7 @@ struct ReceiverCounts {
 template <class Store> class Receiver {
   public:
     static constexpr size_t pending_max = 256, cooling_max = 1024;
-    static constexpr uint32_t unproved_requests_max = 96; // a second
+    static constexpr int64_t no_room_ns = 20'000'000; // until the next try
 
     Receiver(ReceiverOptions options, Store &store, int64_t now)
         : options_(options), store_(store), control_(options.control), now_(now) {}
@@ -68,11 +68,12 @@ template <class Store> class Receiver {
     void datagram(int64_t now, const Address &from, const uint8_t *bytes, size_t length) {
         now_ = std::max(now_, now);
         wire::Type type;
+        SourceCredit credit(length);
         if (!wire::parse_type(bytes, length, type)) ++counts_.malformed;
-        else if (type == wire::Type::data || type == wire::Type::pad) on_data(from, bytes, length);
-        else if (type == wire::Type::setup) on_setup(from, bytes, length);
+        else if (type == wire::Type::data || type == wire::Type::pad) on_data(from, bytes, length, credit);
+        else if (type == wire::Type::setup) on_setup(from, bytes, length, credit);
         else if (type == wire::Type::rtt) on_rtt(from, bytes, length);
-        else if (type == wire::Type::extension) on_extension(from, bytes, length);
+        else if (type == wire::Type::extension) on_extension(from, bytes, length, credit);
         else ++counts_.rejected;
     }
 
@@ -98,7 +99,8 @@ template <class Store> class Receiver {
     int64_t next() const {
         int64_t next = INT64_MAX;
         for (const auto &image : images_) next = std::min(next, image->next());
-        for (const Pending &one : pending_) next = std::min(next, is_due(one) ? now_ : std::min(one.until, requests_until_));
+        for (const Pending &one : pending_)
+            next = std::min(next, is_due(one) ? now_ : now_ < no_room_until_ ? no_room_until_ : one.until);
         if (challenges_.pending()) next = now_;
         if (control_) next = std::min(next, control_request_at_);
         return std::max(next, now_);
@@ -131,17 +133,17 @@ template <class Store> class Receiver {
                            [&](const Cooling &old) { return old.session == session && now_ < old.until; });
     }
 
-    void on_data(const Address &from, const uint8_t *bytes, size_t length) {
+    void on_data(const Address &from, const uint8_t *bytes, size_t length, SourceCredit &credit) {
         int32_t session, stream;
         if (!wire::parse_session(bytes, length, session, stream)) ++counts_.malformed;
         else if (stream != options_.stream) ++counts_.rejected;
         else if (Image *known = image(session)) {
-            if (known->may_have_moved(now_, from)) queue_setup_request(from, session, length);
-            known->on_data(now_, from, bytes, length);
+            if (known->may_have_moved(now_, from)) queue_setup_request(from, session, credit.take());
+            known->on_data(now_, from, bytes, length, credit);
         } else if (is_cooling(session)) ++counts_.cooled;
         else {
             ++counts_.unknown;
-            queue_setup_request(from, session, length);
+            queue_setup_request(from, session, credit.take());
         }
     }
     // One request per session, source and second, once the source has sent as many bytes.
@@ -165,8 +167,8 @@ template <class Store> class Receiver {
         if (options_.authentic || (control_ && *control_ == from)) return true; // the program has named the control address
         return challenges_.has_proved(now_, from);
     }
-    void challenge(const Address &from, int32_t session) {
-        if (challenges_.add(from, session)) ++counts_.sessions_challenged;
+    void challenge(const Address &from, int32_t session, SourceCredit &credit) {
+        if (challenges_.add(from, session, credit)) ++counts_.sessions_challenged;
     }
     // Its next SETUP makes an image.
     void on_proof(const Address &from, int32_t session) {
@@ -176,23 +178,21 @@ template <class Store> class Receiver {
             coming_ns_ = now_;
         }
     }
-    // The kernel keeps each datagram for a host that is not there for seconds, in the room that all answers need. So sources that
-    // proved nothing draw few requests a second together, in turn.
     bool is_due(const Pending &one) const {
-        return one.is_due(status_size(options_)) && (requests_left_ != 0 || one.proved || is_proved(one.from));
+        return one.is_due(status_size(options_)) && (now_ >= no_room_until_ || one.proved || is_proved(one.from));
     }
+    // In turn. Data alone draw them, which are easier to forge than a SETUP: so they leave room for the other answers.
     template <class Out> void send_setup_requests(Out &out) {
-        if (now_ >= requests_until_) {
-            requests_until_ = now_ + 1'000'000'000;
-            requests_left_ = unproved_requests_max;
-        }
         const size_t count = pending_.size(), first = count == 0 ? 0 : counts_.setup_requests % count;
         for (size_t i = 0; i < count; ++i) {
             Pending &one = pending_[(first + i) % count];
             if (!is_due(one)) continue;
+            if (!one.proved && !is_proved(one.from) && !has_unproved_room(out, 4)) {
+                no_room_until_ = now_ + no_room_ns;
+                continue;
+            }
             if (!out.send(one.from, wire::bytes_of(setup_request(one.session)), status_size(options_))) continue;
             one.sent = status_size(options_);
-            if (!one.proved && !is_proved(one.from)) --requests_left_;
             ++counts_.setup_requests;
         }
     }
@@ -207,17 +207,17 @@ template <class Store> class Receiver {
         control_request_at_ = now_ + (images_.empty() ? options_.control_request_ns : options_.control_repeat_ns);
     }
 
-    void on_setup(const Address &from, const uint8_t *bytes, size_t length) {
+    void on_setup(const Address &from, const uint8_t *bytes, size_t length, SourceCredit &credit) {
         wire::SetupFrame setup;
         if (!wire::parse(bytes, length, setup)) ++counts_.malformed;
         else if (setup.stream != options_.stream) ++counts_.rejected;
         else if (Image *known = image(setup.session); known && !gives_way(*known, from)) {
-            if (!known->ever_verified() && !(known->source() == from)) challenge(from, setup.session);
-            known->on_setup(now_, from, setup);
+            known->on_setup(now_, from, setup, credit); // it may move there, and asks for a proof by itself
+            if (!known->ever_verified() && !(known->source() == from)) challenge(from, setup.session, credit);
         } else if (is_cooling(setup.session) || is_late(from, setup)) ++counts_.cooled;
         else {
             if (known) displace({known});
-            make_image(from, setup);
+            make_image(from, setup, credit);
         }
     }
     // A source that never proved itself does not keep a session's number from one that has.
@@ -230,12 +230,12 @@ template <class Store> class Receiver {
             return now_ < one.until && one.from == from && distance_ahead(one, setup).value_or(0) < 0;
         });
     }
-    void make_image(const Address &from, const wire::SetupFrame &setup) {
+    void make_image(const Address &from, const wire::SetupFrame &setup, SourceCredit &credit) {
         const uint64_t size = uint64_t{3} * static_cast<uint32_t>(setup.term_length);
         const bool proved = is_proved(from);
         const bool fits = (proved || make_unproved_room(from, size)) && make_room(from, size, proved);
         if (!fits && !proved && size <= options_.memory_max) {
-            challenge(from, setup.session);
+            challenge(from, setup.session, credit);
             coming_ns_ = now_;
             return;
         }
@@ -247,7 +247,7 @@ template <class Store> class Receiver {
             return;
         }
         images_.push_back(std::make_unique<Image>(*terms, options_, begin, from, now_, proved));
-        images_.back()->on_setup(now_, from, setup);
+        images_.back()->on_setup(now_, from, setup, credit);
         if (std::any_of(silent_.begin(), silent_.end(),
                         [&](const Silent &one) { return one.lost && distance_ahead(one, setup).has_value(); }))
             images_.back()->continue_lost();
@@ -374,12 +374,12 @@ template <class Store> class Receiver {
         else if (challenges_.on_answer(now_, from, frame, options_.receiver)) on_proof(from, frame.session);
         else ++counts_.rejected;
     }
-    void on_extension(const Address &from, const uint8_t *bytes, size_t length) {
+    void on_extension(const Address &from, const uint8_t *bytes, size_t length, SourceCredit &credit) {
         wire::ExtensionFrame frame;
         std::string text;
         if (!wire::parse(bytes, length, frame, text)) ++counts_.malformed;
         else if (Image *known = frame.stream == options_.stream ? image(frame.session) : nullptr)
-            known->on_extension(std::max(now_, clock_now_), wall_ns_, from, frame.noun, std::move(text), length);
+            known->on_extension(std::max(now_, clock_now_), wall_ns_, from, frame.noun, std::move(text), length, credit);
         else ++counts_.rejected;
     }
 
@@ -387,8 +387,7 @@ template <class Store> class Receiver {
     Store &store_;
     std::vector<std::unique_ptr<Image>> images_;
     std::vector<Pending> pending_;
-    int64_t requests_until_ = INT64_MIN;
-    uint32_t requests_left_ = 0;
+    int64_t no_room_until_ = INT64_MIN; // for requests to sources that proved nothing
     SourceChallenges challenges_;
     int64_t coming_ns_ = 0;
     Address refused_from_, displaced_from_;

@@ -2,6 +2,8 @@
 // challenges takes no memory: docs/design/network_log.md.
 #pragma once
 
+#include "net/receive/session/image_state.hpp"
+#include "net/receive/session/source_credit.hpp"
 #include "net/wire/answer_queue.hpp"
 #include "net/wire/rtt_frame.hpp"
 #include "net/wire/shares.hpp"
@@ -27,16 +29,15 @@ class SourceChallenges {
         return std::any_of(proved_.begin(), proved_.end(),
                            [&](const Proved &one) { return one.from == from && now < one.until; });
     }
-    // Its answer is due in the next turn. False: it is there already.
-    bool add(const Address &from, int32_t session) {
+    // The challenge is sent in the next turn. False: it is there already, or the source has not sent enough.
+    bool add(const Address &from, int32_t session, SourceCredit &credit) {
         const auto is_same = [&](const Challenge &one) { return one.from == from && one.session == session; };
         const auto &queue = queue_.items();
-        if (std::any_of(queue.begin(), queue.end(), is_same)) return false;
+        if (std::any_of(queue.begin(), queue.end(), is_same) || !credit.spend(sizeof(wire::RttFrame))) return false;
         queue_.add({from, session});
         return true;
     }
     bool pending() const { return !queue_.empty(); }
-    // A measurement is as long as the SETUP that draws it.
     template <class Out, class Random> void send(int64_t now, int32_t stream, int64_t receiver, Out &out, Random &&random) {
         std::erase_if(proved_, [&](const Proved &one) { return now >= one.until; });
         if (queue_.empty()) return;
@@ -47,7 +48,8 @@ class SourceChallenges {
             frame.stream = stream;
             frame.echo = proof_.number(now, one.from, one.session);
             frame.receiver = receiver;
-            out.send(one.from, wire::bytes_of(frame), sizeof frame); // without room it is lost: SETUP comes again
+            if (has_unproved_room(out))
+                out.send(one.from, wire::bytes_of(frame), sizeof frame); // else it is lost: SETUP comes again
         }
         queue_.clear();
     }

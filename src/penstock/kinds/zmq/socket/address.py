@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import socket as socketlib
 import time
 from typing import Any
+
+from penstock.errors import NotFound
 
 
 def bind(module: Any, socket: Any, endpoint: str, patience: float) -> None:
@@ -20,6 +23,17 @@ def bind(module: Any, socket: Any, endpoint: str, patience: float) -> None:
             if error.errno != module.EADDRINUSE or time.monotonic() >= deadline:
                 raise
             time.sleep(0.01)
+
+
+def check_host(channel: object, endpoint: str) -> None:
+    """`NotFound` for a TCP endpoint whose host's name has no address: ZeroMQ would look it up again and again, in silence."""
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(";")[2].rpartition(":")
+    if endpoint.startswith("tcp://"):
+        try:
+            socketlib.getaddrinfo(host.strip("[]"), port, type=socketlib.SOCK_STREAM)
+        except OSError as error:
+            text = f"{channel}: there is no host {host!r}: {error.strerror or error}"
+            raise NotFound(errno.ENOENT, text) from error
 
 
 def _listens(endpoint: str) -> bool:

@@ -183,6 +183,7 @@ class ZmqHandle(ZmqWaiting):
             zmq_address.bind(self._zmq, socket, endpoint, patience)
             self._endpoints[i] = socket.getsockopt_string(self._zmq.LAST_ENDPOINT)
         else:
+            zmq_address.check_host(self.channel, endpoint)
             socket.connect(endpoint)
 
     def _open(self) -> zmq.Socket[bytes]:
