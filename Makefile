@@ -115,10 +115,10 @@ robot: $(STAMP) ## The example's robot of C++ and Python, started in so many ord
 	PENSTOCK_ORDERS=$(or $(ORDERS),50) $(BIN)/python -m pytest tests/cpp/test_deaths_and_errors.py -k any_order $(OPTIONS)
 
 blackbox: $(STAMP) ## Kill all programs of a robot and take a snapshot: make blackbox ROUNDS=100000
-	PENSTOCK_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -n auto tests/blackbox/test_killed_programs.py
+	PENSTOCK_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -o faulthandler_timeout=0 -n auto tests/blackbox/test_killed_programs.py
 
 queries: $(STAMP) ## Queries over memory, recordings and tables beside an oracle: make queries QUERIES=1000000 DEATHS=1000
-	PENSTOCK_QUERIES=$(QUERIES) PENSTOCK_LIVES=$(DEATHS) $(BIN)/python -m pytest tests/tables/lake $(OPTIONS)
+	PENSTOCK_QUERIES=$(QUERIES) PENSTOCK_LIVES=$(DEATHS) $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/tables/lake $(OPTIONS)
 
 graphs: $(STAMP) ## Graphs of waiting processes, of which penstock why must find each chain: make graphs GRAPHS=1000
 	PENSTOCK_GRAPHS=$(GRAPHS) $(BIN)/python -m pytest -n auto --dist load tests/watch/why $(OPTIONS)
