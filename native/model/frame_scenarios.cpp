@@ -591,7 +591,11 @@ void waits_for_one_that_closes() {
     FrameStage stage(0, 2);
     FrameWriter &a = FrameStage::writer(0), &b = FrameStage::writer(1);
     for (uint32_t i = 0; i < buffers; ++i) EXPECT(a.take_buffer() != no_buffer);
-    World::thread([&a] { a.leave(); });
+    World::thread([&a] {
+        const uint64_t number = 1000; // it closes while it fills them
+        for (uint32_t i = 0; i < buffers; ++i) copy_in(a.pool().bytes(i) + 8, &number, sizeof number);
+        a.leave();
+    });
     World::thread([&b] { sleeps_for_room(b); });
 }
 
