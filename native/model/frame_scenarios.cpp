@@ -569,8 +569,8 @@ void open_beside() { // a buffer that one publication fills is not handed out to
     FrameWriter &a = FrameStage::writer(0), &b = FrameStage::writer(1);
     for (FrameWriter *writer : {&a, &b})
         World::thread([writer] {
-            const uint32_t buffer = writer->take_buffer();
-            EXPECT(buffer != no_buffer);
+            uint32_t buffer = no_buffer;
+            while ((buffer = writer->take_buffer()) == no_buffer) spin_pause(); // the other one may keep the turn for long
             const uint64_t number = 1000;
             copy_in(writer->pool().bytes(buffer) + 8, &number, sizeof number);
             writer->give_back(buffer);
@@ -618,6 +618,16 @@ template <bool both> void killed_beside() {
         EXPECT(reader.ring().sequence() == living.ring().sequence() && reader.ring().lost_messages() == 0);
         EXPECT(reader.ring().sequence() >= 1 + both && reader.ring().sequence() <= 2 + both);
         expect_all_free(living);
+    });
+}
+
+void one_comes() { // the stream has not ended while the publication whose session is seen is there
+    FrameStage stage(1, 1);
+    FrameReader &reader = FrameStage::reader(1);
+    World::thread([] { new FrameWriter(FrameStage::open(), nullptr); });
+    World::thread([&reader] {
+        uint32_t gone = 0;
+        for (int i = 0; i < 2; ++i) EXPECT(!reader.pool().ring()->has_lost_writer(gone, true));
     });
 }
 
@@ -684,6 +694,7 @@ const std::vector<Scenario> &frame_scenarios() {
         {"frames_writers_close", "nor when its publication closes", waits_for_one_that_closes},
         {"frames_killed_beside", "one is killed, the other goes on", killed_beside<false>, true},
         {"frames_killed_turn", "while it waits for its turn", killed_beside<true>, true, true},
+        {"frames_writer_comes", "one that comes is seen with its session", one_comes},
         {"frames_last_writer", "the stream ends with the last of them", ends_with_the_last, true, true},
     };
     return all;
