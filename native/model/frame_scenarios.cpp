@@ -635,6 +635,7 @@ void ends_with_the_last() { // the stream has ended when no publication is left,
     FrameStage stage(1, 2);
     FrameReader &reader = FrameStage::reader(2);
     FrameWriter &a = FrameStage::writer(0), &b = FrameStage::writer(1);
+    EXPECT(a.take_buffer() != no_buffer);
     World::thread([&a] { a.leave(); });
     World::thread([&b] {
         publish_surely(b, 2000);
@@ -649,6 +650,7 @@ void ends_with_the_last() { // the stream has ended when no publication is left,
         }
         EXPECT(got == 1);
     });
+    World::finally([&reader] { EXPECT(reader.pool().leased_count() == 0); }); // nobody had to look for the one that left
 }
 
 } // namespace
