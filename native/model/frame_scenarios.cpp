@@ -569,8 +569,8 @@ void open_beside() { // a buffer that one publication fills is not handed out to
     FrameWriter &a = FrameStage::writer(0), &b = FrameStage::writer(1);
     for (FrameWriter *writer : {&a, &b})
         World::thread([writer] {
-            const uint32_t buffer = writer->take_buffer();
-            EXPECT(buffer != no_buffer);
+            uint32_t buffer = no_buffer;
+            while ((buffer = writer->take_buffer()) == no_buffer) spin_pause(); // the other one may keep the turn for long
             const uint64_t number = 1000;
             copy_in(writer->pool().bytes(buffer) + 8, &number, sizeof number);
             writer->give_back(buffer);
@@ -591,7 +591,11 @@ void waits_for_one_that_closes() {
     FrameStage stage(0, 2);
     FrameWriter &a = FrameStage::writer(0), &b = FrameStage::writer(1);
     for (uint32_t i = 0; i < buffers; ++i) EXPECT(a.take_buffer() != no_buffer);
-    World::thread([&a] { a.leave(); });
+    World::thread([&a] {
+        const uint64_t number = 1000; // it closes while it fills them
+        for (uint32_t i = 0; i < buffers; ++i) copy_in(a.pool().bytes(i) + 8, &number, sizeof number);
+        a.leave();
+    });
     World::thread([&b] { sleeps_for_room(b); });
 }
 
@@ -617,10 +621,21 @@ template <bool both> void killed_beside() {
     });
 }
 
+void one_comes() { // the stream has not ended while the publication whose session is seen is there
+    FrameStage stage(1, 1);
+    FrameReader &reader = FrameStage::reader(1);
+    World::thread([] { new FrameWriter(FrameStage::open(), nullptr); });
+    World::thread([&reader] {
+        uint32_t gone = 0;
+        for (int i = 0; i < 2; ++i) EXPECT(!reader.pool().ring()->has_lost_writer(gone, true));
+    });
+}
+
 void ends_with_the_last() { // the stream has ended when no publication is left, and not before
     FrameStage stage(1, 2);
     FrameReader &reader = FrameStage::reader(2);
     FrameWriter &a = FrameStage::writer(0), &b = FrameStage::writer(1);
+    EXPECT(a.take_buffer() != no_buffer);
     World::thread([&a] { a.leave(); });
     World::thread([&b] {
         publish_surely(b, 2000);
@@ -635,6 +650,7 @@ void ends_with_the_last() { // the stream has ended when no publication is left,
         }
         EXPECT(got == 1);
     });
+    World::finally([&reader] { EXPECT(reader.pool().leased_count() == 0); }); // nobody had to look for the one that left
 }
 
 } // namespace
@@ -680,6 +696,7 @@ const std::vector<Scenario> &frame_scenarios() {
         {"frames_writers_close", "nor when its publication closes", waits_for_one_that_closes},
         {"frames_killed_beside", "one is killed, the other goes on", killed_beside<false>, true},
         {"frames_killed_turn", "while it waits for its turn", killed_beside<true>, true, true},
+        {"frames_writer_comes", "one that comes is seen with its session", one_comes},
         {"frames_last_writer", "the stream ends with the last of them", ends_with_the_last, true, true},
     };
     return all;

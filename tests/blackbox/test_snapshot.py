@@ -152,6 +152,23 @@ def test_snapshot_of_frames_has_pixels(archive):
     assert done.parts[0].is_short
 
 
+def test_snapshot_of_two_writers_leaves_an_open_frame_out(archive):
+    with (
+        penstock.publish("frames:cam", shape=(4, 6), dtype="u1", buffers=6) as cam,
+        penstock.publish("frames:cam") as other,
+    ):
+        for number in range(0, 6, 2):
+            cam.send(np.full((4, 6), number, "u1"), id=number)
+            other.send(np.full((4, 6), number + 1, "u1"), id=number + 1)
+        opened = other.acquire(timeout=0)
+        opened.array[...] = 99
+        archive.snapshot("frames:cam", before=60)
+        opened.abort()
+    found = numbers(archive, "frames:cam")
+    assert [one["id"] for one in found] == [1, 2, 3, 4, 5]
+    assert all((one["pixels"] == one["id"]).all() for one in found)
+
+
 def test_snapshot_of_sync_and_its_senders(archive):
     with penstock.join("sync:q", name="a") as one, penstock.join("sync:q", name="b") as other:
         one.send(b"1")

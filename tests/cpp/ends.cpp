@@ -147,7 +147,7 @@ void meet(const std::string &uri, const std::string &name) {
     std::printf("%s %s %s\n", message->sender.c_str(), message->type.c_str(), message->body.c_str());
 }
 
-void send_frames(const std::string &uri, int count) {
+void send_frames(const std::string &uri, int count, const std::string &how) {
     penstock::FramePublication<uint16_t> camera(uri, {.shape = {4, 6}, .buffers = 3, .waits = true});
     camera.wait_for_readers(1, 60s);
     for (int i = 0; i < count; ++i) {
@@ -155,6 +155,13 @@ void send_frames(const std::string &uri, int count) {
         std::fill(frame.pixels().begin(), frame.pixels().end(), static_cast<uint16_t>(i));
         frame.describe(100 + i, 5, 6, "{\"gain\":1.5}");
         frame.commit();
+    }
+    if (how == "claim") {
+        auto frame = camera.claim(60s);
+        std::fill_n(frame.pixels().begin(), 5, uint16_t{999});
+        std::puts("claimed");
+        std::fflush(stdout);
+        std::this_thread::sleep_for(1h);
     }
     std::printf("sent %d\n", count);
 }
@@ -269,7 +276,7 @@ int main(int argc, char **argv) {
         else if (what == "recv_pose") penstock::Subscription<Pose>(uri, to_subscribe()).recv(60s);
         else if (what == "send_pose") penstock::Publication<Pose>(uri, to_publish()).send({1, 2, 3, 4}, 0s);
         else if (what == "meet") meet(uri, how);
-        else if (what == "send_frames") send_frames(uri, count);
+        else if (what == "send_frames") send_frames(uri, count, how);
         else if (what == "recv_frames") recv_frames(uri, count);
         else if (what == "send_shapes") send_shapes(uri, count);
         else if (what == "recv_shapes") recv_shapes(uri, count);

@@ -85,6 +85,28 @@ def test_cpp_survives_a_killed_writer_of_python(kind, end):
     assert reader.said().split()[:2] == ["end", ",".join(map(str, range(20)))]
 
 
+def test_a_killed_camera_of_cpp_leaves_its_buffer(end):
+    """It publishes beside Python, and dies while it fills a frame: nothing of that frame comes, and its buffer is free."""
+    with (
+        penstock.publish("frames:both", shape=(4, 6), dtype="u2", buffers=3) as pub,
+        penstock.subscribe("frames:both", when_slow="wait") as sub,
+    ):
+        camera = end("send_frames", "frames:both", 2, "claim")
+        assert [int(sub.recv(timeout=60).array.max()) for _ in range(2)] == [0, 1]
+        assert camera.line() == "claimed"
+        pub.send(np.full((4, 6), 7, "u2"), timeout=60)
+        assert int(sub.recv(timeout=60).array.max()) == 7
+        held = [pub.acquire(timeout=60) for _ in range(2)]
+        assert pub.try_acquire() is None
+        camera.kill()
+        held.append(pub.acquire(timeout=60))
+        for number, frame in enumerate(held):
+            frame.array[...] = number
+            frame.commit()
+        assert [int(sub.recv(timeout=60).array.max()) for _ in held] == [0, 1, 2]
+        assert penstock.inspect(pub.channel).writers == 1
+
+
 @pytest.mark.parametrize("kind", ["log", "sync"])
 def test_a_killed_reader_of_cpp_stops_no_writer(kind, end):
     """Its place in a full log is free once it is dead."""

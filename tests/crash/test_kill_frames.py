@@ -30,12 +30,7 @@ def check(frame):
 def write_for_ever(name, seed):
     """Fills in place, gives back now and then, keeps two open, until killed."""
     rng = random.Random(seed)
-    while True:  # the one before may still be dying
-        try:
-            pub = penstock.publish(name)
-            break
-        except penstock.Busy:
-            pass
+    pub = penstock.publish(name)
     number = rng.randrange(2**40)
     while True:
         frame = pub.try_acquire()
@@ -80,6 +75,7 @@ def test_the_living_keep_their_frames_when_others_die(rng):
     readers = [start(read_for_ever, name, rng.random()) for _ in range(2)]
     while kills < KILLS:
         child = start(write_for_ever, name, rng.random())
+        other = start(write_for_ever, name, rng.random()) if rng.random() < 0.3 else None
         life, before = rng.uniform(0.001, 0.012), got
         deadline = time.monotonic() + (life if rng.random() < 0.3 else PATIENCE)  # some die before they have sent
         while time.monotonic() < deadline:
@@ -96,6 +92,15 @@ def test_the_living_keep_their_frames_when_others_die(rng):
                 assert (array == number).all()
         kill(child)
         kills += 1
+        if other is not None:  # it goes on
+            before, deadline = penstock.inspect(name).totals.messages_sent, time.monotonic() + 6 * PATIENCE
+            while penstock.inspect(name).totals.messages_sent == before:
+                assert time.monotonic() < deadline
+                for frame in sub.poll(2):
+                    check(frame)
+                    got += 1
+            kill(other)
+            kills += 1
         for number, array in kept:
             assert (array == number).all()
         if rng.random() < 0.3:

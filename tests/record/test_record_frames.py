@@ -71,6 +71,27 @@ def test_a_recorder_in_its_own_process_records_pixels(archive, pub):
     assert all((about["pixels"] == about["id"]).all() for about in seen)
 
 
+def test_frames_of_two_writers_are_one_recording(archive):
+    """In one order, each writer's in its own; replayed they are one writer's."""
+    options = {"shape": SHAPE, "dtype": "<f4", "buffers": 3, "when_slow": "wait"}
+    with (
+        penstock.publish("frames:r", **options) as one,
+        penstock.publish("frames:r", when_slow="wait") as other,
+        archive.record("frames:r", pixels=True),
+    ):
+        for number in range(0, 40, 2):
+            with other.acquire(timeout=PATIENCE) as frame:  # open while the other one sends
+                send(one, number, id=number, timeout=PATIENCE)
+                frame.array[...] = frame.id = number + 1
+    seen = [message.data for message in archive.replay("frames:r")]
+    assert [about["id"] for about in seen] == list(range(40))
+    assert all((about["pixels"] == about["id"]).all() for about in seen)
+    assert (archive.find("frames:r").gaps, archive.verify()) == (0, [])
+    with penstock.subscribe("frames:again", shape=SHAPE, dtype="<f4", when_slow="wait", buffers=64) as sub:
+        archive.replay_onto("frames:r", "frames:again")
+        assert [frame.id for frame in sub.poll()] == list(range(40))
+
+
 def test_frames_that_were_missed_are_a_gap_as_long_as_they(archive, pub):
     writer = archive._opener.open("frames:r", "newest", False, 1 << 20, None, True)
     sent = 0

@@ -43,8 +43,8 @@ class FramePool {
     // Whether a subscription leases this buffer, or may be about to.
     bool leased(uint32_t buffer) const {
         for (uint32_t slot = 0, end = used(); slot < end; ++slot)
-            // SYNC 16: pairs with FrameReader::drop, FrameReader::lease, FrameWriter::let_go; forbids writing to the buffer
-            // before the look: the last reads of its old frame would see new bytes
+            // SYNC 16: pairs with FrameReader::drop, FrameReader::lease, FrameWriter::let_go, FramePool::clear_leases; forbids
+            // writing to the buffer before the look: the last reads of its old frame would see new bytes
             if ((leases(slot, buffer).acquire() & bit(buffer)) != 0) return true;
         return false;
     }
@@ -145,7 +145,9 @@ class FramePool {
         return false;
     }
     void clear_leases(uint32_t slot) {
-        for (uint32_t word = 0; word < words(); ++word) leases_[slot].words[word].relaxed(0);
+        // SYNC 16: pairs with FramePool::leased; forbids the bits being clear before the last writes of a publication that
+        // closes, or that died and was reaped here: a third one may take the buffer
+        for (uint32_t word = 0; word < words(); ++word) leases_[slot].words[word].release(0);
     }
 
     std::shared_ptr<Mapping> map_;
