@@ -80,7 +80,7 @@ def _names_differ_in_capitals_only() -> None:
 def _time_stamps_are_rounded() -> None:
     from penstock.columns.contract import messages
 
-    messages._was_rounded = lambda item, row: False
+    messages._is_odd = lambda data: False
 
 
 def _texts_that_are_none_are_replaced() -> None:

@@ -76,5 +76,5 @@ def test_a_hint_for_plain_bytes_is_told(tmp_path):
 
 def test_a_version_whose_log_was_erased_is_told(out):
     tables.erase(out, "log:imu")
-    with pytest.raises(penstock.NotFound, match="has no version 0: the log of earlier versions is gone"):
+    with pytest.raises(penstock.NotFound, match="has no version 0: the log does not go back so far"):
         tables.read(out, "log:imu", version=0)

@@ -12,7 +12,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
@@ -43,16 +43,12 @@ class Table:
         deltalake = _deltalake()
         try:
             return cls(place, deltalake.DeltaTable(str(place), version=version, storage_options=place.storage_options))
-        except deltalake.exceptions.TableNotFoundError:
-            if version is not None and (newest := cls.open(place)) is not None:
-                gone = f"{place} has no version {version}: the log of earlier versions is gone, the newest is {newest.version}"
-                raise NotFound(gone) from None
-            return None
         except deltalake.exceptions.DeltaError as error:
-            if version is not None:
-                newest = cls.open(place)
-                why = f"the newest is {newest.version}" if newest and newest.version < version else _line(error)
-                raise NotFound(f"{place} has no version {version}: {why}") from error
+            if version is not None and (newest := cls.open(place)) is not None:
+                why = "the log does not go back so far, and " if version < newest.version else ""
+                raise NotFound(f"{place} has no version {version}: {why}the newest is {newest.version}") from error
+            if isinstance(error, deltalake.exceptions.TableNotFoundError):
+                return None
             raise Corrupt(f"the log of {place} cannot be read: {_line(error)}") from error
 
     @classmethod
@@ -109,14 +105,12 @@ class Table:
     @property
     def name(self) -> str | None:
         """The name in its metadata. A stream's table has the stream's."""
-        name: str | None = self._found.metadata().name
-        return name
+        return cast("str | None", self._found.metadata().name)
 
     @property
     def description(self) -> str | None:
         """The description in its metadata. A user's table has its comment."""
-        text: str | None = self._found.metadata().description
-        return text
+        return cast("str | None", self._found.metadata().description)
 
     def describe(self, text: str) -> None:
         """Gives it a description, if it has another."""
