@@ -22,7 +22,7 @@ from penstock.cli.channels.publishing import npz_records
 from penstock.cli.tables.pipeline import _schemas as schemas
 from penstock.kinds.udp import keys
 from penstock.record.serve import server
-from penstock.spark.sql import definitions
+from penstock.spark.parsing import definitions
 from penstock.util import served_files, user_files
 
 PYTHONS = re.compile(r"`|\b(NoneType|None|str|int|float|bool|dict|object|Object|Expected)\b")  # its names of types

@@ -12,7 +12,7 @@ from penstock.channels.storage.discovery import ChannelDiscovery
 from penstock.channels.uri import wildcards
 from penstock.errors import Invalid
 from penstock.export import export
-from penstock.spark.sql.naming import Names
+from penstock.spark.parsing.naming import Names
 
 PATIENCE = 60
 MEMORY = [kind for kind in kinds.kinds() if kind.memory is not None and not kind.prefix]

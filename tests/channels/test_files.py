@@ -124,7 +124,7 @@ def patch(path, offset, fmt, value):
     ("offset", "fmt", "value", "error", "said"),
     [
         (0, "<Q", 0, penstock.Corrupt, "not a Penstock channel"),
-        (8, "<I", 99, penstock.Mismatch, "version 99.*version 3"),
+        (8, "<I", 99, penstock.Mismatch, "version 99.*version 4"),
         (12, "<I", 2, penstock.Mismatch, "kind 2"),
         (64, "<Q", 5, penstock.Corrupt, "says 5"),
         (128, "<I", 12345, penstock.Corrupt, "damaged.*12345"),
@@ -281,7 +281,7 @@ def test_random_option_files_are_stable(channel_folder):
     header = (channel_folder / "a.log").read_bytes()[:4096]
     magic, version, kind, state = struct.unpack_from("<8sIII", header, 0)
     slots = struct.unpack_from("<I", header, 88)[0]
-    assert (magic, version, kind, state, slots) == (b"PENSTOCK", 3, 1, 0, 4)
+    assert (magic, version, kind, state, slots) == (b"PENSTOCK", 4, 1, 0, 4)
     assert struct.unpack_from("<Q", header, 64) == (12288 + 3 * T + 4 * LATENCY_SLOT,)
     assert struct.unpack_from("<IIIii", header, 128) == (T, T, T // 4, -2, 9)  # LogWords
     assert header[256 : 256 + struct.unpack_from("<I", header, 60)[0]] == b'{"codec":{"kind":"json"}}'

@@ -5,9 +5,9 @@ import re
 import pytest
 
 import penstock
-from penstock.spark.sql import definitions
-from penstock.spark.sql.naming import Names, quoted
-from penstock.spark.sql.statements import statements
+from penstock.spark.parsing import definitions
+from penstock.spark.parsing.naming import Names, quoted
+from penstock.spark.parsing.statements import statements
 
 SQL = """-- a comment; with a semicolon
 create table one as select 1 as x; /* a /* nested */ comment; */

@@ -233,7 +233,7 @@ def test_errors_are_reported_before_anything_runs(spark, recorded, tmp_path, sql
 
 
 def test_names_of_a_query_that_are_not_tables(spark):
-    from penstock.spark.sql.relations import relations
+    from penstock.spark.parsing.relations import relations
 
     query = """
 with c as (select * from t1), t2 as (select * from t2)

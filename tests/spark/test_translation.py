@@ -32,7 +32,7 @@ pytest.importorskip("sqlglot", reason="sqlglot is not installed: pip install 'pe
     ],
 )
 def test_a_query_is_translated(query, tables, text):
-    from penstock.spark.sql import translation
+    from penstock.spark.parsing import translation
 
     tree = translation.parse(query)
     assert translation.tables_of(tree) == tables
@@ -41,7 +41,7 @@ def test_a_query_is_translated(query, tables, text):
 
 
 def test_what_spark_has_no_words_for_is_one_line():
-    from penstock.spark.sql import translation
+    from penstock.spark.parsing import translation
 
     for query in ("select 1; select 2", "pivot t on x", "copy t to 'x'", "select ("):
         with pytest.raises(penstock.Invalid, match="this is not") as caught:

@@ -1,5 +1,6 @@
 """Layers of the core: its headers include downhill only and know no Python. import-linter keeps the package's (`pyproject.toml`)."""
 
+import ast
 import re
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -78,3 +79,15 @@ def test_handles_know_no_kind():
                 assert not include.endswith("_ends.hpp"), f"{path} includes {include}"
                 kind = include.removeprefix("bind/").split("/")[0]
                 assert kind not in {"log", "ring", "pipe", "frames", "sync", "udp"}, f"{path} includes {include}"
+
+
+def test_no_module_has_the_name_of_a_function_beside_it() -> None:
+    """The import of the module would replace the function: `penstock.spark.sql` is called, so there is no `spark/sql`."""
+    shadowed = []
+    for face in (NATIVE.parent / "src" / "penstock").rglob("__init__.py"):
+        made = {one.name for one in ast.parse(face.read_text()).body if isinstance(one, ast.FunctionDef | ast.ClassDef)}
+        there = {path.stem for path in face.parent.glob("*.py")} | {
+            path.parent.name for path in face.parent.glob("*/__init__.py")
+        }
+        shadowed += [f"{face.parent}: {name}" for name in made & there]
+    assert shadowed == []

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -20,6 +20,7 @@ import typer
 
 import penstock
 from penstock import PenstockError
+from penstock.channels.uri.opener import parse
 from penstock.cli.terminal import output
 from penstock.util.extras import describe_missing
 
@@ -247,11 +248,14 @@ def readable(messages: Iterator[Any], on_error: Callable[[penstock.DecodeError],
             return
 
 
-def check_received() -> None:
-    """`Disconnected` if receivers of a publication on the network that this call has closed did not get the end of its stream."""
+def check_received(channels: Iterable[str]) -> None:
+    """`Disconnected` if receivers of a publication on the network that this call has closed did not get the end of its stream. channels: to
+    which it has published."""
     handle = sys.modules.get("penstock.kinds.udp.handle")
-    if handle is not None and (given_up := handle.finish()):
-        channel, unsent = given_up[0]
+    mine = {str(parse(channel)) for channel in channels} if handle is not None else set()
+    for channel, unsent in handle.finish() if handle is not None else ():
+        if channel not in mine:  # this process has published to it before
+            continue
         raise penstock.Disconnected(
             f"{channel}: nobody received the last {unsent:,} bytes of the stream. Start a subscription there first"
         )

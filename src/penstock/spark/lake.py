@@ -13,8 +13,8 @@ import pyarrow as pa
 from penstock.errors import Invalid, PenstockError
 from penstock.spark import queries
 from penstock.spark.files import frames
+from penstock.spark.parsing import translation
 from penstock.spark.runtime.failures import failure, unlogged
-from penstock.spark.sql import translation
 from penstock.tables.lake import Cut, Lake, Missing, StreamCut
 from penstock.tables.lake.parts import Asked, MemoryPart, RangePart
 

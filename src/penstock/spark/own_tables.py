@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from penstock.columns.parts import table_name
 from penstock.errors import Invalid, PenstockError
 from penstock.spark.files import frames
+from penstock.spark.parsing import definitions as written_down
+from penstock.spark.parsing.definitions import Definition
+from penstock.spark.parsing.naming import Names, quoted
 from penstock.spark.runtime.failures import failure, unlogged
-from penstock.spark.sql import definitions as written_down
-from penstock.spark.sql.definitions import Definition
-from penstock.spark.sql.naming import Names, quoted
 from penstock.tables import reading as tables
 from penstock.tables import stats
 from penstock.tables.delta.places import Place
@@ -54,7 +54,7 @@ def plan(spark: SparkSession, found: Sequence[Definition], channels: Iterable[st
     channels: all streams that may be read. `Invalid`, with file and line, for a query that Spark cannot parse, a name that there is
     not, or definitions in a circle.
     """
-    from penstock.spark.sql.relations import relations
+    from penstock.spark.parsing.relations import relations
 
     def reads(one: Definition) -> list[str]:
         if one.function is not None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Unpack
 from penstock.errors import Invalid
 from penstock.spark import own_tables
 from penstock.spark.engine import SparkEngine
+from penstock.spark.parsing import definitions
 from penstock.spark.runtime.failures import unlogged
-from penstock.spark.sql import definitions
 from penstock.tables import following, pipeline
 from penstock.tables.options import Given, Options, Outcome
 from penstock.tables.work.engine import Progress

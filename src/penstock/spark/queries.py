@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from penstock.errors import Invalid, NotFound
 from penstock.spark.files import frames
-from penstock.spark.sql.naming import Names, quoted
-from penstock.spark.sql.statements import tokens
+from penstock.spark.parsing.naming import Names, quoted
+from penstock.spark.parsing.statements import tokens
 from penstock.tables import reading as tables
 from penstock.tables import stats
 from penstock.tables.delta.places import Place
@@ -50,8 +50,8 @@ def frame(spark: SparkSession, out: str | Place, query: str, window: float = 1.0
     Streams are named as in files of a user's tables. window: seconds of a row of `stats`. `NotFound` for a name that there is not, `Invalid` for a query that Spark cannot read.
     """
     from penstock.spark.own_tables import isolated
+    from penstock.spark.parsing.relations import relations
     from penstock.spark.runtime.failures import unlogged
-    from penstock.spark.sql.relations import relations
 
     folder, session, width = _Folder(out), isolated(spark), stats.width_ns(window)
     with unlogged():

@@ -73,7 +73,7 @@ def pub(
                 time.sleep(min(ahead, LONG_SLEEP))
             publication.send(message)
             count += 1
-    ending.check_received()
+    ending.check_received([channel])
     output.note(f"{output.many(count, 'message')} to {channel}")
 
 

@@ -65,7 +65,7 @@ def run(
     """The demo, from nothing to the report. Raises `PenstockError` if a message was changed, or is missing."""
     if seconds <= 0:
         raise penstock.Invalid(f"--seconds is {seconds}: it must be more than 0")
-    from penstock.spark.sql import definitions
+    from penstock.spark.parsing import definitions
 
     if data is not None and not drive_streams(data):
         raise penstock.NotFound(f"{data} holds none of the drive's streams ({', '.join(DRIVE_STREAMS)})")

@@ -223,7 +223,7 @@ def replay(
     opened = penstock.Archive(archive, create=False)
     if onto is not None:
         count = opened.replay_onto(which, onto, limit=left, **options)
-        ending.check_received()
+        ending.check_received([onto])
         if json:
             print(output.as_json({"messages": count, "onto": onto}))
         else:

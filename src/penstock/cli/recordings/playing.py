@@ -14,6 +14,7 @@ from penstock.cli.arguments import ArchivePath
 from penstock.cli.recordings import pacing
 from penstock.cli.terminal import output
 from penstock.record import TIME_MAX, TIME_MIN, Pace
+from penstock.record.read.player import renamed as renamed_channel
 
 REPORT_SECONDS = 0.1
 
@@ -89,9 +90,10 @@ def play(
             bar("paused" if pace.paused else "playing", *reached)
 
         pace = opened.enter_context(pacing.pace(rate, pause, control, json, changed))
+        names = arguments.pairs("--map", renamed, "FROM=TO, such as log:imu=ring:imu2") if renamed else {}
         played = penstock.Archive(archive, create=False).play(
             channels or "*",
-            onto=arguments.pairs("--map", renamed, "FROM=TO, such as log:imu=ring:imu2") if renamed else onto,
+            onto=names or onto,
             pace=pace,
             start=0.0 if start is None else arguments.interval(start, "--start"),
             loop=loop,
@@ -102,7 +104,7 @@ def play(
             timeout=arguments.seconds(timeout, "--timeout"),
             progress=report,
         )
-    ending.check_received()
+    ending.check_received({renamed_channel(one, names or onto) for one in played.messages})
     for text in played.left_out:
         output.note(f"warning: {text}")
     if json:

@@ -190,9 +190,9 @@ def _by_spark(
     json: bool,
 ) -> None:
     from penstock.spark import pipeline as job
+    from penstock.spark.parsing import definitions
     from penstock.spark.runtime import jvm
     from penstock.spark.runtime.failures import failure, unlogged
-    from penstock.spark.sql import definitions
 
     definitions.load(own)
     try:

@@ -16,8 +16,8 @@ from types import ModuleType
 from typing import Any
 
 from penstock.errors import Invalid, NotFound
-from penstock.spark.sql.naming import BUILT_IN, PLAIN, Names
-from penstock.spark.sql.statements import statements
+from penstock.spark.parsing.naming import BUILT_IN, PLAIN, Names
+from penstock.spark.parsing.statements import statements
 from penstock.util import user_files
 
 
