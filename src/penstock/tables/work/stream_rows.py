@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.columns.contract import Contract
-from penstock.columns.contract.declared import has_columns
 from penstock.columns.contract.decoding import Decoded
 from penstock.tables.schemas import STREAM, signed
 
@@ -34,11 +33,11 @@ def source_columns(
 
 
 def own_columns(decoded: Decoded, contract: Contract, codec: Mapping[str, Any]) -> dict[str, pa.Array]:
-    """The columns of the messages themselves. contract: as it was decoded by, or with more columns behind these. codec: one without columns
-    is in a stream that has others too."""
+    """The columns of the messages themselves. contract: as it was decoded by, or with more columns behind these. codec: plain bytes
+    are in a stream that has other codecs too."""
     own = dict(zip((column.name for column in contract), decoded.arrays, strict=False))
     errors = decoded.errors
-    if not has_columns(codec):
+    if codec["kind"] == "bytes":
         errors = pa.repeat(pa.scalar(PLAIN, pa.string()), len(errors))
     return {"decode_error": errors, "_rescued": decoded.rescued, **own}
 
