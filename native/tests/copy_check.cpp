@@ -1,5 +1,5 @@
 // copy_bytes copies what memcpy does, and nothing else: every distance within a page at which it goes another way, and its
-// neighbours.
+// neighbours. Two ranges that overlap, as wrong words in shared memory can have it, are defined: nothing beside the target changes.
 #include "check.hpp"
 #include "ground/atomics.hpp"
 
@@ -30,6 +30,17 @@ void copies(size_t length, size_t from_offset, size_t above) {
           length, from_offset, above);
 }
 
+void overlaps(size_t length, size_t from_offset, size_t to_offset) {
+    std::vector<uint8_t> memory(room);
+    for (size_t i = 0; i < room; ++i) memory[i] = filler(i);
+    std::vector<uint8_t> expected = memory;
+    std::memmove(expected.data() + to_offset, expected.data() + from_offset, length);
+    copy_bytes(memory.data() + to_offset, memory.data() + from_offset, length);
+    if (length > 2048) // by blocks, which may copy what they have just written
+        std::memcpy(expected.data() + to_offset, memory.data() + to_offset, length);
+    CHECK(memory == expected, "%zu bytes from %zu to %zu, which overlap", length, from_offset, to_offset);
+}
+
 } // namespace
 
 int main() {
@@ -37,6 +48,11 @@ int main() {
          {size_t{0}, size_t{1}, size_t{64}, size_t{2048}, size_t{2049}, size_t{2111}, size_t{2112}, size_t{65537}})
         for (size_t above = 0; above <= 33; ++above)
             for (const size_t from_offset : {size_t{0}, size_t{32}, page - 16}) copies(length, from_offset, above);
+    for (const size_t length : {size_t{64}, size_t{2048}, size_t{7165}, 4 * page})
+        for (const size_t apart : {size_t{1}, size_t{8}, size_t{31}, size_t{32}, size_t{63}}) {
+            overlaps(length, page, page + apart);
+            overlaps(length, page + apart, page);
+        }
     std::printf("copies are whole\n");
     return 0;
 }
