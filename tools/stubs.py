@@ -84,7 +84,7 @@ def _method(match: re.Match[str]) -> str:
 
 def generate() -> str:
     """The stub's text."""
-    maker = StubGen(native, quiet=True)
+    maker = StubGen(native, quiet=True, include_private=True)
     maker.put(native)
     text = maker.get()
     for found, meant in TYPES:

@@ -4,13 +4,9 @@
 #include "bind/ground/strict.hpp"
 #include "bind/handles/claim_view.hpp"
 
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/vector.h>
 
-#include <optional>
 #include <utility>
-#include <vector>
 
 namespace penstock::bind {
 
@@ -174,31 +170,8 @@ void bind_publication(nb::module_ &m) {
         "why_no_readers", [](Publication &self) { return self.end().why_no_readers(); }, nb::arg("publication"),
         "The end of the text of a wait for subscriptions that was in vain; empty if nothing is known.");
     m.def(
-        "claim_frame",
-        [](nb::object self, nb::object timeout) {
-            auto &publication = nb::cast<Publication &>(self);
-            const size_t length = publication.ready().payload_max();
-            ClaimedRange range;
-            claim_room(publication, length, timeout_ns(timeout.ptr(), &publication.end()), range);
-            return new ClaimView(self, publication, length, range, true);
-        },
-        nb::arg("publication"), nb::arg("timeout").none(), nb::rv_policy::take_ownership,
-        nb::sig("def claim_frame(publication: Publication, timeout: float | None) -> Claim"),
-        "A free buffer of a frames channel. Its owner makes all arrays of it read-only before the commit.");
-    m.def(
         "why_full", [](Publication &publication) { return nb::steal<nb::str>(text_of(publication.end().why_full())); },
         nb::arg("publication"), "The reason why there is no room now, for an error.");
-    m.def(
-        "describe_frame",
-        [](ClaimView &claim, std::optional<uint64_t> id, int64_t start_ns, int64_t end_ns, nb::bytes fields,
-           std::vector<uint64_t> shape, uint8_t dtype, uint64_t length) {
-            claim.describe({id, start_ns, end_ns, {fields.c_str(), fields.size()}, std::move(shape), dtype, length});
-        },
-        nb::arg("claim"), nb::arg("id").none(), nb::arg("start_ns"), nb::arg("end_ns"), nb::arg("fields"),
-        nb::arg("shape") = std::vector<uint64_t>(), nb::arg("dtype") = 0, nb::arg("length") = 0,
-        "Says what a claimed frame is, beside its bytes; before commit. shape, length: where they are not the channel's. dtype: "
-        "which "
-        "of the channel's.");
     add_method(type, &send_method);
     add_method(type, &offer_method);
     add_method(type, &offer_many_method);

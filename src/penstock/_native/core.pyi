@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from typing_extensions import Buffer
-from typing import Final, overload
+from typing import Any, Final, Self, overload
+
+import numpy.typing
 
 
 def command_of(pid: int) -> str:
@@ -35,6 +37,8 @@ def end_handles() -> None:
     """
     From now on a daemon thread whose handle was closed stays where it is. Called once, by what closes handles at the end of the process.
     """
+
+_gate: bool = True
 
 class Strict:
     """
@@ -235,18 +239,8 @@ def why_no_readers(publication: Publication) -> str:
     The end of the text of a wait for subscriptions that was in vain; empty if nothing is known.
     """
 
-def claim_frame(publication: Publication, timeout: float | None) -> Claim:
-    """
-    A free buffer of a frames channel. Its owner makes all arrays of it read-only before the commit.
-    """
-
 def why_full(publication: Publication) -> str:
     """The reason why there is no room now, for an error."""
-
-def describe_frame(claim: Claim, id: int | None, start_ns: int, end_ns: int, fields: bytes, shape: Sequence[int] = [], dtype: int = 0, length: int = 0) -> None:
-    """
-    Says what a claimed frame is, beside its bytes; before commit. shape, length: where they are not the channel's. dtype: which of the channel's.
-    """
 
 class EventWatch:
     """
@@ -644,57 +638,180 @@ def frames_file_size(*, capacity: int, slots: int, buffers: int, frame_bytes: in
 
 def frames_writer(fd: int, path: str, clock: ManualClock | None, waits: bool) -> WriterEnd: ...
 
+def frames_reader(fd: int, path: str, start: str, position: int, conflate: bool, waits: int, pixels: bool) -> ReaderEnd: ...
+
+def try_take_frame(subscription: Subscription, factory: FrameFactory) -> Any: ...
+
+def take_frame(subscription: Subscription, factory: FrameFactory, timeout: float | None) -> Any: ...
+
+def newest_frame(subscription: Subscription, factory: FrameFactory) -> Any: ...
+
 class Lease:
     """
     A lease of a frame's buffer, which does not change while this exists. Read-only.
     """
 
-    def release(self) -> None: ...
+class FrameFactory:
+    """What the frames of a channel are in Python."""
+
+    def __init__(self, kind: object, received: object, open: object, ndarray: object, shape: object, dtype: object, fixed: bool) -> None: ...
+
+class ReceivedFrame:
+    """A frame's lease, its note and its array."""
 
     @property
-    def sequence(self) -> int: ...
+    def array(self) -> numpy.typing.NDArray[Any]:
+        """
+        The pixels: a read-only NumPy array of this frame's shape and dtype, without a copy. `Corrupt` for a damaged note.
+        """
 
     @property
-    def position(self) -> int: ...
+    def id(self) -> int:
+        """The publisher's number for this frame; by default its sequence."""
 
     @property
-    def time_ns(self) -> int: ...
+    def sequence(self) -> int:
+        """The number of frames published on this channel before this one."""
 
     @property
-    def session(self) -> int: ...
+    def position(self) -> int:
+        """Position of the frame's note in the channel's stream, in bytes."""
 
     @property
-    def buffer(self) -> int: ...
+    def time_ns(self) -> int:
+        """When it was published, nanoseconds since the epoch."""
 
     @property
-    def id(self) -> int: ...
+    def start_ns(self) -> int:
+        """
+        When the exposure began, nanoseconds in the publisher's clock; 0 if it was not given.
+        """
 
     @property
-    def start_ns(self) -> int: ...
+    def end_ns(self) -> int:
+        """When the exposure ended, as `start_ns`."""
+
+    def release(self) -> None:
+        """
+        Gives the lease back now. BufferError while an array made from this frame is still in use.
+        """
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, type: object | None, value: object | None, traceback: object | None) -> None: ...
 
     @property
-    def end_ns(self) -> int: ...
+    def _kind(self) -> Any: ...
 
     @property
-    def length(self) -> int: ...
+    def _lease(self) -> Any: ...
 
     @property
-    def shape(self) -> tuple[int, ...] | None:
+    def _session(self) -> int: ...
+
+    @property
+    def _length(self) -> int: ...
+
+    @property
+    def _sizes(self) -> tuple[int, ...] | None:
         """None: the channel's."""
 
     @property
-    def dtype(self) -> int: ...
+    def _number(self) -> int:
+        """Which of the dtypes."""
 
     @property
-    def fields(self) -> bytes: ...
+    def _fields(self) -> bytes: ...
 
-def frames_reader(fd: int, path: str, start: str, position: int, conflate: bool, waits: int, pixels: bool) -> ReaderEnd: ...
+    @property
+    def _meta(self) -> Any: ...
 
-def try_take_frame(subscription: Subscription) -> Lease: ...
+    @_meta.setter
+    def _meta(self, arg: object | None, /) -> None: ...
 
-def take_frame(subscription: Subscription, timeout: float | None) -> Lease: ...
+    @property
+    def _form(self) -> Any: ...
 
-def newest_frame(subscription: Subscription) -> Lease: ...
+    @_form.setter
+    def _form(self, arg: object | None, /) -> None: ...
+
+class OpenedFrame:
+    """A claimed buffer, what is said of it, and its array."""
+
+    @property
+    def array(self) -> numpy.typing.NDArray[Any]:
+        """The buffer, writable until the frame is published."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The array's shape."""
+
+    @property
+    def id(self) -> Any:
+        """A number of the publisher's; None: the frame's sequence."""
+
+    @id.setter
+    def id(self, id: object | None) -> None: ...
+
+    @property
+    def start_ns(self) -> Any:
+        """When the exposure began, nanoseconds; 0: not given."""
+
+    @start_ns.setter
+    def start_ns(self, start_ns: object | None) -> None: ...
+
+    @property
+    def end_ns(self) -> Any:
+        """When the exposure ended, nanoseconds; 0: not given."""
+
+    @end_ns.setter
+    def end_ns(self, end_ns: object | None) -> None: ...
+
+    @property
+    def meta(self) -> Any:
+        """The publisher's own fields: plain JSON values."""
+
+    @meta.setter
+    def meta(self, meta: object | None) -> None: ...
+
+    @property
+    def header(self) -> Any:
+        """The record that goes with it, where the channel has one."""
+
+    @header.setter
+    def header(self, header: object | None) -> None: ...
+
+    def commit(self) -> int:
+        """
+        Publishes the frame. Returns the stream position after its note. `Invalid` if `meta` is not plain JSON, or if `header` does not fit: then the frame is released.
+        """
+
+    def abort(self) -> None:
+        """Gives the buffer back unpublished."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, type: object | None, value: object | None, traceback: object | None) -> None: ...
+
+    @property
+    def _kind(self) -> Any: ...
+
+    @property
+    def _claim(self) -> Any: ...
+
+    @property
+    def _number(self) -> int:
+        """Which of the dtypes."""
+
+def open_frame(publication: Publication, factory: FrameFactory, timeout: float | None, shape: tuple[int, ...] | None = None, number: int = 0) -> Any:
+    """
+    A free buffer of a frames channel, to be filled. number: which of the channel's dtypes it has.
+    """
+
+def describe_frame(frame: OpenedFrame, id: int | None, start_ns: int, end_ns: int, fields: bytes, shape: Sequence[int] = [], length: int = 0) -> None:
+    """
+    Says what an open frame is, beside its bytes; before commit. shape, length: where they are not the channel's.
+    """
 
 def leases(subscription: Subscription) -> int: ...
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -14,7 +12,7 @@ from numpy import frombuffer
 from penstock._native import core as _native
 from penstock.codecs import Codec, buffers, values
 from penstock.codecs.frames import FrameFormat, dtype_name, plain_header
-from penstock.errors import Closed, Corrupt, Invalid
+from penstock.errors import Corrupt, Invalid
 
 _NUMPY = tuple(int(part) for part in np.__version__.split(".")[:2])  # 2.1 has DLPack's read-only capsules
 COPIED_AT_ONCE = 64 << 10  # bytes; longer frames are copied without the GIL
@@ -76,7 +74,7 @@ class FrameKind(FrameFormat):
         return " or ".join(str(dtype) for dtype in self.dtypes)
 
 
-class Frame:
+class Frame(_native.ReceivedFrame):
     """A frame received. `array` is read-only and does not change while it, or an array made from it, exists.
 
     Others may read the same bytes, so no code can write to them here. `copy()` gives an array to write to. A library that does so
@@ -87,41 +85,33 @@ class Frame:
     does the end of a `with` block. Not to be shared between processes: a forked child's frames are its parent's.
     """
 
-    __slots__ = ("_array", "_kind", "_lease", "_meta", "_read")
-
-    def __init__(self, lease: _native.Lease, kind: FrameKind) -> None:
-        self._lease, self._kind = lease, kind
-        self._array: Any = None
-        self._meta: dict[str, Any] | None = None
-        self._read: tuple[tuple[int, ...], np.dtype[Any]] | None = None  # of its note: shape and dtype
-
-    @property
-    def array(self) -> np.ndarray[Any, Any]:
-        """The pixels: a read-only NumPy array of this frame's shape and dtype, without a copy. `Corrupt` for a damaged note."""
-        if self._array is None:
-            kind = self._kind
-            self._array = kind.whole(self._lease) if kind.fixed else kind.array(self._lease, *self._form())
-        array: np.ndarray[Any, Any] = self._array
-        return array
+    __slots__ = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The array's shape: the channel's, or a smaller one where the channel was made with `varies=True`."""
-        return self._kind.shape if self._kind.fixed else self._form()[0]
+        kind: FrameKind = self._kind
+        return kind.shape if kind.fixed else self._own_form()[0]
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The array's dtype: one of the channel's."""
-        return self._kind.dtype if self._kind.fixed else self._form()[1]
+        kind: FrameKind = self._kind
+        return kind.dtype if kind.fixed else self._own_form()[1]
 
-    def _form(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        if self._read is None:
-            lease = self._lease
+    def _own_form(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        form: Any = self._form
+        if form is None:
             try:
-                self._read = self._kind.own_shape(lease.shape, lease.dtype, lease.length)
+                self._form = form = self._kind.own_shape(self._sizes, self._number, self._length)
             except ValueError as error:
                 raise self._damaged(error) from error
-        return self._read
+        found: tuple[tuple[int, ...], np.dtype[Any]] = form
+        return found
+
+    def _own_array(self) -> np.ndarray[Any, Any]:
+        kind: FrameKind = self._kind
+        return kind.array(self._lease, *self._own_form())
 
     def _damaged(self, error: Exception) -> Corrupt:
         return Corrupt(f"{self._kind.channel}: the note of frame {self.sequence} is damaged: {error}")
@@ -130,47 +120,19 @@ class Frame:
     def header(self) -> Any:
         """The publisher's struct, a record of the dtype `header` of the channel; None if the channel has none."""
         try:
-            return self._kind.read_header(self._lease.fields)
+            return self._kind.read_header(self._fields)
         except ValueError as error:
             raise self._damaged(error) from error
 
     @property
     def meta(self) -> dict[str, Any]:
         """The publisher's own fields."""
-        if self._meta is None:
-            fields = self._lease.fields[self._kind.header_bytes :]
-            self._meta = msgspec.json.decode(fields) if fields else {}
-        return self._meta
-
-    @property
-    def id(self) -> int:
-        """The publisher's number for this frame; by default its sequence."""
-        return self._lease.id
-
-    @property
-    def sequence(self) -> int:
-        """The number of frames published on this channel before this one."""
-        return self._lease.sequence
-
-    @property
-    def position(self) -> int:
-        """Position of the frame's note in the channel's stream, in bytes."""
-        return self._lease.position
-
-    @property
-    def time_ns(self) -> int:
-        """When it was published, nanoseconds since the epoch."""
-        return self._lease.time_ns
-
-    @property
-    def start_ns(self) -> int:
-        """When the exposure began, nanoseconds in the publisher's clock; 0 if it was not given."""
-        return self._lease.start_ns
-
-    @property
-    def end_ns(self) -> int:
-        """When the exposure ended, as `start_ns`."""
-        return self._lease.end_ns
+        meta: Any = self._meta
+        if meta is None:
+            fields = self._fields[self._kind.header_bytes :]
+            self._meta = meta = msgspec.json.decode(fields) if fields else {}
+        found: dict[str, Any] = meta
+        return found
 
     def summary(self) -> dict[str, Any]:
         """Everything but the pixels, as plain values."""
@@ -183,21 +145,10 @@ class Frame:
         header = plain_header(self.header)
         return found if header is None else {**found, "header": header}
 
-    def release(self) -> None:
-        """Gives the lease back now. BufferError while an array made from this frame is still in use."""
-        self._array = None
-        self._lease.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(BufferError):  # an array is still in use: the lease ends with it
-            self.release()
-
     def copy(self) -> np.ndarray[Any, Any]:
         """The pixels as a private array, which may be written to."""
-        return self.array.copy()
+        copied: np.ndarray[Any, Any] = self.array.copy()
+        return copied
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if copy:
@@ -233,7 +184,7 @@ class Frame:
         return f"<Frame {self.sequence} id={self.id} {self.shape} {self.dtype}>"
 
 
-class OpenFrame:
+class OpenFrame(_native.OpenedFrame):
     """A buffer of the publication, to be filled. As a context manager it is published at the end of the block, and given
     back unpublished if the block raises.
 
@@ -241,72 +192,40 @@ class OpenFrame:
     JSON values) and, where the channel has one, the record `header` go with it.
     """
 
-    __slots__ = ("_array", "_claim", "_kind", "_number", "end_ns", "header", "id", "meta", "shape", "start_ns")
-
-    def __init__(
-        self, claim: _native.Claim, kind: FrameKind, shape: tuple[int, ...] | None = None, number: int = 0
-    ) -> None:
-        """number: which of the channel's dtypes it has."""
-        self._claim, self._kind, self._number = claim, kind, number
-        self.shape = kind.shape if shape is None else shape
-        self._array: Any = None
-        self.header: Any = None if kind.header is None else np.zeros((), kind.header)
-        self.id: int | None = None
-        self.start_ns = self.end_ns = 0
-        self.meta: dict[str, Any] = {}
+    __slots__ = ()
 
     @property
     def channel(self) -> str:
         """The channel's URI."""
-        return self._kind.channel
+        channel: str = self._kind.channel
+        return channel
 
-    @property
-    def array(self) -> np.ndarray[Any, Any]:
-        """The buffer, writable until the frame is published."""
-        if self._array is None:
-            kind = self._kind
-            try:
-                self._array = (
-                    kind.whole(self._claim)
-                    if kind.fixed
-                    else kind.array(self._claim, self.shape, kind.dtypes[self._number])
-                )
-            except (BufferError, ValueError):
-                if not self._claim.ended:
-                    raise
-                why = f"{self._kind.channel}: this frame was published or released; acquire another one"
-                raise Closed(why) from None
-        array: np.ndarray[Any, Any] = self._array
-        return array
+    def _own_array(self) -> np.ndarray[Any, Any]:
+        kind: FrameKind = self._kind
+        return kind.array(self._claim, self.shape, kind.dtypes[self._number])
 
-    def commit(self) -> int:
-        """Publishes the frame. Returns the stream position after its note. `Invalid` if `meta` is not plain JSON, or if `header` does not fit: then the frame is released."""
-        if self.meta or self.id is not None or self.start_ns or self.end_ns or not self._kind.fixed:
-            self._describe()
-        array = self._array
-        if array is not None:
-            array.setflags(False)  # it was handed out for writing
-            self._array = None
-        return self._claim.commit()
+    def _zero_header(self) -> Any:
+        """What `header` is until it is set."""
+        header = self._kind.header
+        return None if header is None else np.zeros((), header)
 
     def _describe(self) -> None:
         """The note sent with the pixels. If it cannot be sent, the buffer is released."""
-        kind = self._kind
+        kind: FrameKind = self._kind
         try:
             fields = values.to_json(self.meta) if self.meta else b""
             if kind.fixed:
-                _native.describe_frame(self._claim, self.id, self.start_ns, self.end_ns, fields)
+                _native.describe_frame(self, self.id, self.start_ns, self.end_ns, fields)
             else:
                 sizes, size = kind.sizes_of(self.shape, self._number), kind.dtypes[self._number].itemsize
                 header = b"" if kind.header is None else _one_record(self.header, kind.header)
                 _native.describe_frame(
-                    self._claim,
+                    self,
                     self.id,
                     self.start_ns,
                     self.end_ns,
                     header + fields,
                     sizes,
-                    self._number,
                     math.prod(self.shape) * size,
                 )
         except TypeError as error:
@@ -320,27 +239,10 @@ class OpenFrame:
             self.abort()
             raise
 
-    def abort(self) -> None:
-        """Gives the buffer back unpublished."""
-        self._protect()
-        self._claim.abort()
 
-    def _protect(self) -> None:
-        """Arrays that were handed out for writing become read-only."""
-        if self._array is not None:
-            self._array.setflags(False)
-            self._array = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self.abort()
-        elif not self._claim.ended:
-            self.commit()
+def factory_of(kind: FrameKind) -> _native.FrameFactory:
+    """What makes the frames of a channel."""
+    return _native.FrameFactory(kind, Frame, OpenFrame, np.ndarray, kind.shape, kind.dtype, kind.fixed)
 
 
 def _one_record(header: Any, dtype: np.dtype[Any]) -> bytes:

@@ -20,7 +20,7 @@ from penstock.channels.storage.reopening import ReopenArgs
 from penstock.channels.waiting import awaiting
 from penstock.codecs import buffers, values
 from penstock.errors import Closed, EndOfStream, Invalid, TimedOut
-from penstock.kinds.frames.frame import Frame, FrameKind, OpenFrame
+from penstock.kinds.frames.frame import Frame, FrameKind, OpenFrame, factory_of
 from penstock.util.extras import explain_missing
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class FramePublication(_Shaped, NativePublication):
     def __init__(self, writer: _native.WriterEnd, origin: ReopenArgs) -> None:
         super().__init__(writer, origin)
         self._kind = FrameKind(origin.codec, str(origin.channel))
+        self._factory = factory_of(self._kind)
 
     def acquire(
         self, timeout: float | None = None, *, shape: tuple[int, ...] | int | None = None, dtype: Any = None
@@ -85,10 +86,9 @@ class FramePublication(_Shaped, NativePublication):
         `timeout` seconds, with the process that holds most. Buffers without a lease are reused, the oldest
         frame first, the newest last. `claim` gives the same buffer as bytes; `acquire` gives it as an array, with the fields.
         """
-        if shape is None and dtype is None:
-            return OpenFrame(_native.claim_frame(self, timeout), self._kind)
-        form = self._kind.checked(shape, dtype)
-        return OpenFrame(_native.claim_frame(self, timeout), self._kind, *form)
+        form = () if shape is None and dtype is None else self._kind.checked(shape, dtype)
+        frame: OpenFrame = _native.open_frame(self, self._factory, timeout, *form)
+        return frame
 
     async def acquire_async(
         self, timeout: float | None = None, *, shape: tuple[int, ...] | int | None = None, dtype: Any = None
@@ -126,8 +126,7 @@ class FramePublication(_Shaped, NativePublication):
         if kind.plain and pixels.flags.c_contiguous and not (meta or start_ns or end_ns) and id is header is None:
             buffer: Any = pixels
             return super().send(buffer, timeout)
-        claim = _native.claim_frame(self, timeout)
-        frame = OpenFrame(claim, kind, pixels.shape, kind.number_of(pixels.dtype) or 0)
+        frame = _native.open_frame(self, self._factory, timeout, pixels.shape, kind.number_of(pixels.dtype) or 0)
         return self._publish(frame, pixels, id, start_ns, end_ns, meta, header)
 
     async def send_async(
@@ -182,7 +181,8 @@ class FramePublication(_Shaped, NativePublication):
         header: Any,
     ) -> int:
         """Fills the frame and publishes it; the position after it. Gives the buffer back if that fails."""
-        frame.id, frame.start_ns, frame.end_ns, frame.meta = id, start_ns, end_ns, meta or {}
+        if id is not None or start_ns or end_ns or meta:
+            frame.id, frame.start_ns, frame.end_ns, frame.meta = id, start_ns, end_ns, meta
         if header is not None:
             if frame.header is None:
                 frame.abort()
@@ -233,6 +233,7 @@ class FrameSubscription(_Shaped, NativeSubscription):
         # The compiled class returns frames as encoded bytes.
         super().__init__(reader, origin, codecs.BYTES, spin, until_end)
         self._kind = FrameKind(origin.codec, str(origin.channel))
+        self._factory = factory_of(self._kind)
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -248,17 +249,18 @@ class FrameSubscription(_Shaped, NativeSubscription):
 
     def recv(self, timeout: float | None = None) -> Frame:  # type: ignore[override]
         """The next frame; waits for it. `TimedOut` after `timeout` seconds (None: waits for ever, 0: never waits)."""
-        return Frame(_native.take_frame(self, timeout), self._kind)
+        frame: Frame = _native.take_frame(self, self._factory, timeout)
+        return frame
 
     def try_recv(self) -> Frame | None:  # type: ignore[override]
         """The next frame, or None if there is none yet. Never blocks."""
-        lease = _native.try_take_frame(self)
-        return None if lease is None else Frame(lease, self._kind)
+        frame: Frame | None = _native.try_take_frame(self, self._factory)
+        return frame
 
     def latest(self) -> Frame | None:
         """The newest frame, whether or not it was received before; None if there is none. The subscription's position does not change."""
-        lease = _native.newest_frame(self)
-        return None if lease is None else Frame(lease, self._kind)
+        frame: Frame | None = _native.newest_frame(self, self._factory)
+        return frame
 
     def poll(self, limit: int = 1000) -> list[Frame]:
         """The frames that are there now, at most `limit` frames. Never blocks."""
@@ -290,7 +292,7 @@ class FrameSubscription(_Shaped, NativeSubscription):
         room = max(1, max_bytes // self._kind.bytes)
         for frame in self.poll(min(limit, room)):
             with frame:
-                row = (frame.position, frame._lease.session, frame.array.tobytes(), frame.time_ns)
+                row = (frame.position, frame._session, frame.array.tobytes(), frame.time_ns)
             for column, value in zip(("position", "session", "payload", "time"), row, strict=True):
                 columns[column].append(value)
         arrays = [pa.array(columns[field.name], field.type) for field in schema]
