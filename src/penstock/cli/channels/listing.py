@@ -9,7 +9,6 @@ import typer
 import penstock
 from penstock.channels.status import ChannelStatus
 from penstock.channels.uri.wildcards import is_pattern
-from penstock.cli.channels import top as live
 from penstock.cli.channels import top_columns
 from penstock.cli.channels.names import AsJson, names
 from penstock.cli.ending import reason
@@ -36,6 +35,8 @@ def ls(
 ) -> None:
     """Lists this user's channels: their members, messages, bytes and lag."""
     if watch:
+        from penstock.cli.channels import top as live
+
         live.top(channels, json=json)
         return
     found = penstock.list_channels(channels or "*")

@@ -155,6 +155,18 @@ def _text(*parts: Part) -> Text:
     return made
 
 
+def _plain(stream: TextIO) -> bool:
+    """Whether texts are written as they are: a file and a pipe take no style, and a call that writes to them does not load rich."""
+    return not stream.isatty() and "FORCE_COLOR" not in os.environ
+
+
+def _print(stream: TextIO, *parts: Part) -> None:
+    if _plain(stream):
+        stream.write("".join(printable(part if isinstance(part, str) else part[0]) for part in parts) + "\n")
+    else:
+        _console(stderr=stream is sys.stderr).print(_text(*parts))
+
+
 def _console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
@@ -165,7 +177,7 @@ def _console(*, stderr: bool = False) -> Console:
 
 def width() -> int:
     """The columns of standard output: many without a terminal."""
-    return _console().width
+    return ANY_WIDTH if _plain(sys.stdout) else _console().width
 
 
 def message(data: Any) -> str:
@@ -178,12 +190,12 @@ def message(data: Any) -> str:
 
 def say(*parts: Part) -> None:
     """Prints a line. A part is a text, or a pair of a text and its style."""
-    _console().print(_text(*parts))
+    _print(sys.stdout, *parts)
 
 
 def note(*parts: Part) -> None:
     """Prints a line to standard error."""
-    _console(stderr=True).print(_text(*parts))
+    _print(sys.stderr, *parts)
 
 
 class Rows:
@@ -212,6 +224,8 @@ class Rows:
 
         On a narrow terminal it is wider if it cannot be cut, which wraps whole lines: words cut into columns of two letters could not be read.
         """
+        if _plain(sys.stdout):
+            return self._write()
         from rich.table import Table
 
         console = _console()
@@ -231,6 +245,16 @@ class Rows:
         if not self._name:
             console.width = max(console.width, NARROWEST)
         console.print(drawn)
+
+    def _write(self) -> None:
+        columns, rows = fit_table(self._columns, self._rows, ANY_WIDTH, self._leaves, self._name)
+        widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
+        for row in (columns, *rows):
+            cells = (
+                cell.rjust(width) if column in self._right else cell.ljust(width)
+                for column, cell, width in zip(columns, row, widths, strict=True)
+            )
+            sys.stdout.write("  ".join(cells).rstrip() + "\n")
 
 
 table = Rows
