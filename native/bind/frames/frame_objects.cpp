@@ -17,42 +17,50 @@ void set_unless_none(nb::object &at, nb::handle value) {
     else at = nb::borrow(value);
 }
 
-// A frame's own sizes; None if it has the channel's.
-nb::object sizes_of(const ReceivedFrame &self) {
-    const Frame &frame = self.frame();
-    if (frame.note.dimensions == 0) return nb::none();
+nb::object sizes_of(const Frame &frame) {
     nb::list sizes;
     for (uint32_t dimension = 0; dimension < frame.note.dimensions; ++dimension) sizes.append(frame.size(dimension));
     return nb::tuple(sizes);
 }
-
-// The array of a frame with a shape of its own.
-nb::object own_array(nb::handle self) {
+// Raises what is wrong with a frame's note.
+void check_note(nb::handle self) {
+    auto *frame = nb::inst_ptr<ReceivedFrame>(self);
+    if (frame->made_by().fixed || frame->is_sound()) return;
     const PythonCall call;
-    return self.attr("_own_array")();
+    self.attr("_refuse_note")();
+}
+nb::object shape_of(nb::handle self) {
+    check_note(self);
+    auto *frame = nb::inst_ptr<ReceivedFrame>(self);
+    const bool own = !frame->made_by().fixed && frame->frame().note.dimensions != 0;
+    return own ? sizes_of(frame->frame()) : frame->made_by().shape;
+}
+size_t number_of(const ReceivedFrame &frame) { return frame.made_by().fixed ? 0 : frame.frame().note.dtype; }
+nb::object dtype_of(nb::handle self) {
+    check_note(self);
+    auto *frame = nb::inst_ptr<ReceivedFrame>(self);
+    return frame->made_by().dtypes[number_of(*frame)];
 }
 
 nb::object array_of(nb::handle self) {
     auto *frame = nb::inst_ptr<ReceivedFrame>(self);
     if (!frame->array.is_valid()) {
-        const FrameFactory &factory = frame->made_by();
-        nb::object array = factory.fixed ? factory.whole(frame->lease) : own_array(self);
+        nb::object array = frame->made_by().array(shape_of(self), number_of(*frame), frame->lease);
         frame->array = std::move(array); // at last: it is Python's code that ran
     }
     return frame->array;
 }
 
-nb::object open_array_of(nb::handle self) {
-    auto *frame = nb::inst_ptr<OpenedFrame>(self);
-    if (!frame->array.is_valid()) {
-        const FrameFactory &factory = frame->made_by();
-        if (!frame->place().usable())
+nb::object open_array_of(OpenedFrame &frame) {
+    if (!frame.array.is_valid()) {
+        const FrameFactory &factory = frame.made_by();
+        if (!frame.place().usable())
             throw Error(Code::closed, nb::cast<std::string>(factory.kind.attr("channel")) +
                                           ": this frame was published or released; acquire another one");
-        nb::object array = factory.fixed ? factory.whole(frame->claim) : own_array(self);
-        frame->array = std::move(array);
+        nb::object array = factory.array(frame.shape.is_valid() ? frame.shape : factory.shape, frame.number, frame.claim);
+        frame.array = std::move(array);
     }
-    return frame->array;
+    return frame.array;
 }
 
 // A member of an open frame that a program sets; `other` until then.
@@ -71,23 +79,32 @@ void bind_frame_objects(nb::module_ &m) {
     nb::class_<FrameFactory>(m, "FrameFactory", "What the frames of a channel are in Python.")
         .def(
             "__init__",
-            [](FrameFactory *self, nb::object kind, nb::object received, nb::object open, nb::object ndarray, nb::object shape,
-               nb::object dtype, bool fixed) {
-                new (self) FrameFactory{std::move(kind),
+            [](FrameFactory *self, nb::object kind, nb::object received, nb::object open, nb::object ndarray) {
+                std::vector<uint64_t> item_bytes;
+                for (nb::handle dtype : kind.attr("dtypes")) item_bytes.push_back(nb::cast<uint64_t>(dtype.attr("itemsize")));
+                new (self) FrameFactory{kind,
                                         std::move(received),
                                         std::move(open),
                                         std::move(ndarray),
-                                        std::move(shape),
-                                        std::move(dtype),
-                                        fixed};
+                                        kind.attr("shape"),
+                                        kind.attr("dtypes"),
+                                        nb::cast<std::vector<uint64_t>>(kind.attr("shape")),
+                                        std::move(item_bytes),
+                                        nb::cast<uint64_t>(kind.attr("bytes")),
+                                        nb::cast<bool>(kind.attr("varies")),
+                                        nb::cast<bool>(kind.attr("fixed")),
+                                        !kind.attr("header").is_none()};
             },
-            nb::arg("kind"), nb::arg("received"), nb::arg("open"), nb::arg("ndarray"), nb::arg("shape"), nb::arg("dtype"),
-            nb::arg("fixed"));
+            nb::arg("kind"), nb::arg("received"), nb::arg("open"), nb::arg("ndarray"));
 
     nb::class_<ReceivedFrame>(m, "ReceivedFrame", "A frame's lease, its note and its array.")
         .def_prop_ro("array", &array_of, nb::for_getter(nb::sig("def array(self) -> numpy.typing.NDArray[typing.Any]")),
                      "The pixels: a read-only NumPy array of this frame's shape and dtype, without a copy. `Corrupt` for a "
                      "damaged note.")
+        .def_prop_ro("shape", &shape_of, nb::for_getter(nb::sig("def shape(self) -> tuple[int, ...]")),
+                     "The array's shape: the channel's, or a smaller one where the channel was made with `varies=True`.")
+        .def_prop_ro("dtype", &dtype_of, nb::for_getter(nb::sig("def dtype(self) -> numpy.dtype[typing.Any]")),
+                     "The array's dtype: one of the channel's.")
         .def_prop_ro(
             "id", [](const ReceivedFrame &self) { return self.frame().note.id; },
             "The publisher's number for this frame; by default its sequence.")
@@ -121,8 +138,10 @@ void bind_frame_objects(nb::module_ &m) {
             nb::for_getter(nb::sig("def _lease(self) -> typing.Any")))
         .def_prop_ro("_session", [](const ReceivedFrame &self) { return self.frame().message.session; })
         .def_prop_ro("_length", [](const ReceivedFrame &self) { return self.frame().bytes(); })
-        .def_prop_ro("_sizes", &sizes_of, nb::for_getter(nb::sig("def _sizes(self) -> tuple[int, ...] | None")),
-                     "None: the channel's.")
+        .def_prop_ro(
+            "_sizes",
+            [](const ReceivedFrame &self) { return self.frame().note.dimensions == 0 ? nb::none() : sizes_of(self.frame()); },
+            nb::for_getter(nb::sig("def _sizes(self) -> tuple[int, ...] | None")), "None: the channel's.")
         .def_prop_ro(
             "_number", [](const ReceivedFrame &self) { return self.frame().note.dtype; }, "Which of the dtypes.")
         .def_prop_ro("_fields",
@@ -133,11 +152,7 @@ void bind_frame_objects(nb::module_ &m) {
         .def_prop_rw(
             "_meta", [](const ReceivedFrame &self) { return or_none(self.meta); },
             [](ReceivedFrame &self, nb::object value) { set_unless_none(self.meta, value); }, nb::for_setter(nb::arg().none()),
-            nb::for_getter(nb::sig("def _meta(self) -> typing.Any")))
-        .def_prop_rw(
-            "_form", [](const ReceivedFrame &self) { return or_none(self.form); },
-            [](ReceivedFrame &self, nb::object value) { set_unless_none(self.form, value); }, nb::for_setter(nb::arg().none()),
-            nb::for_getter(nb::sig("def _form(self) -> typing.Any")));
+            nb::for_getter(nb::sig("def _meta(self) -> typing.Any")));
 
     nb::class_<OpenedFrame>(m, "OpenedFrame", "A claimed buffer, what is said of it, and its array.")
         .def_prop_ro("array", &open_array_of, nb::for_getter(nb::sig("def array(self) -> numpy.typing.NDArray[typing.Any]")),
@@ -206,24 +221,23 @@ void bind_frame_objects(nb::module_ &m) {
     m.def(
         "open_frame",
         [](nb::handle_t<Publication> owner, nb::handle_t<FrameFactory> factory, nb::object timeout, nb::object shape,
-           uint32_t number) {
+           nb::object dtype) {
             auto &publication = *nb::inst_ptr<Publication>(owner);
+            OpenedFrame opened;
+            opened.factory = nb::borrow(factory);
+            if (!shape.is_none() || !dtype.is_none()) opened.take_form(std::move(shape), dtype);
             const size_t length = publication.ready().payload_max();
             ClaimedRange range;
             claim_room(publication, length, timeout_ns(timeout.ptr(), &publication.end()), range);
-            auto *claim = new ClaimView(nb::borrow(owner), publication, length, range, true);
-            OpenedFrame opened;
-            opened.factory = nb::borrow(factory);
-            opened.claim = nb::cast(claim, nb::rv_policy::take_ownership);
-            set_unless_none(opened.shape, shape);
-            opened.number = number;
+            opened.claim =
+                nb::cast(new ClaimView(nb::borrow(owner), publication, length, range, true), nb::rv_policy::take_ownership);
             return FrameFactory::made(opened.made_by().open, std::move(opened));
         },
         nb::arg("publication"), nb::arg("factory"), nb::arg("timeout").none(), nb::arg("shape") = nb::none(),
-        nb::arg("number") = 0,
-        nb::sig("def open_frame(publication: Publication, factory: FrameFactory, timeout: float | None, shape: tuple[int, ...] "
-                "| None = None, number: int = 0) -> typing.Any"),
-        "A free buffer of a frames channel, to be filled. number: which of the channel's dtypes it has.");
+        nb::arg("dtype") = nb::none(),
+        nb::sig("def open_frame(publication: Publication, factory: FrameFactory, timeout: float | None, shape: typing.Any = "
+                "None, dtype: typing.Any = None) -> typing.Any"),
+        "A free buffer of a frames channel, to be filled. shape, dtype: of this frame; None: the channel's.");
     m.def(
         "describe_frame",
         [](OpenedFrame &frame, std::optional<uint64_t> id, int64_t start_ns, int64_t end_ns, nb::bytes fields,

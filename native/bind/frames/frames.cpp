@@ -23,7 +23,7 @@ using Factory = nb::handle_t<FrameFactory>;
 nb::object received(Factory factory, FrameReaderEnd &reader, Frame &&frame) {
     auto *lease = new Lease(std::static_pointer_cast<FrameReaderEnd>(reader.shared_from_this()), std::move(frame));
     return FrameFactory::made(nb::inst_ptr<FrameFactory>(factory)->received,
-                              ReceivedFrame{nb::borrow(factory), nb::cast(lease, nb::rv_policy::take_ownership), {}, {}, {}});
+                              ReceivedFrame{nb::borrow(factory), nb::cast(lease, nb::rv_policy::take_ownership), {}, {}});
 }
 
 // The next frame, or null.

@@ -10,6 +10,7 @@ from typing import Any, Self
 from typing_extensions import Buffer
 from typing import Any, Final, Self, overload
 
+import numpy
 import numpy.typing
 
 
@@ -654,7 +655,7 @@ class Lease:
 class FrameFactory:
     """What the frames of a channel are in Python."""
 
-    def __init__(self, kind: object, received: object, open: object, ndarray: object, shape: object, dtype: object, fixed: bool) -> None: ...
+    def __init__(self, kind: object, received: object, open: object, ndarray: object) -> None: ...
 
 class ReceivedFrame:
     """A frame's lease, its note and its array."""
@@ -664,6 +665,16 @@ class ReceivedFrame:
         """
         The pixels: a read-only NumPy array of this frame's shape and dtype, without a copy. `Corrupt` for a damaged note.
         """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """
+        The array's shape: the channel's, or a smaller one where the channel was made with `varies=True`.
+        """
+
+    @property
+    def dtype(self) -> numpy.dtype[Any]:
+        """The array's dtype: one of the channel's."""
 
     @property
     def id(self) -> int:
@@ -728,12 +739,6 @@ class ReceivedFrame:
 
     @_meta.setter
     def _meta(self, arg: object | None, /) -> None: ...
-
-    @property
-    def _form(self) -> Any: ...
-
-    @_form.setter
-    def _form(self, arg: object | None, /) -> None: ...
 
 class OpenedFrame:
     """A claimed buffer, what is said of it, and its array."""
@@ -803,9 +808,9 @@ class OpenedFrame:
     def _number(self) -> int:
         """Which of the dtypes."""
 
-def open_frame(publication: Publication, factory: FrameFactory, timeout: float | None, shape: tuple[int, ...] | None = None, number: int = 0) -> Any:
+def open_frame(publication: Publication, factory: FrameFactory, timeout: float | None, shape: Any = None, dtype: Any = None) -> Any:
     """
-    A free buffer of a frames channel, to be filled. number: which of the channel's dtypes it has.
+    A free buffer of a frames channel, to be filled. shape, dtype: of this frame; None: the channel's.
     """
 
 def describe_frame(frame: OpenedFrame, id: int | None, start_ns: int, end_ns: int, fields: bytes, shape: Sequence[int] = [], length: int = 0) -> None:

@@ -225,7 +225,8 @@ class Rows:
         On a narrow terminal it is wider if it cannot be cut, which wraps whole lines: words cut into columns of two letters could not be read.
         """
         if _plain(sys.stdout):
-            return self._write()
+            self._write()
+            return
         from rich.table import Table
 
         console = _console()

@@ -87,31 +87,11 @@ class Frame(_native.ReceivedFrame):
 
     __slots__ = ()
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The array's shape: the channel's, or a smaller one where the channel was made with `varies=True`."""
-        kind: FrameKind = self._kind
-        return kind.shape if kind.fixed else self._own_form()[0]
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The array's dtype: one of the channel's."""
-        kind: FrameKind = self._kind
-        return kind.dtype if kind.fixed else self._own_form()[1]
-
-    def _own_form(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        form: Any = self._form
-        if form is None:
-            try:
-                self._form = form = self._kind.own_shape(self._sizes, self._number, self._length)
-            except ValueError as error:
-                raise self._damaged(error) from error
-        found: tuple[tuple[int, ...], np.dtype[Any]] = form
-        return found
-
-    def _own_array(self) -> np.ndarray[Any, Any]:
-        kind: FrameKind = self._kind
-        return kind.array(self._lease, *self._own_form())
+    def _refuse_note(self) -> None:
+        try:
+            self._kind.own_shape(self._sizes, self._number, self._length)
+        except ValueError as error:
+            raise self._damaged(error) from error
 
     def _damaged(self, error: Exception) -> Corrupt:
         return Corrupt(f"{self._kind.channel}: the note of frame {self.sequence} is damaged: {error}")
@@ -200,10 +180,6 @@ class OpenFrame(_native.OpenedFrame):
         channel: str = self._kind.channel
         return channel
 
-    def _own_array(self) -> np.ndarray[Any, Any]:
-        kind: FrameKind = self._kind
-        return kind.array(self._claim, self.shape, kind.dtypes[self._number])
-
     def _zero_header(self) -> Any:
         """What `header` is until it is set."""
         header = self._kind.header
@@ -242,7 +218,7 @@ class OpenFrame(_native.OpenedFrame):
 
 def factory_of(kind: FrameKind) -> _native.FrameFactory:
     """What makes the frames of a channel."""
-    return _native.FrameFactory(kind, Frame, OpenFrame, np.ndarray, kind.shape, kind.dtype, kind.fixed)
+    return _native.FrameFactory(kind, Frame, OpenFrame, np.ndarray)
 
 
 def _one_record(header: Any, dtype: np.dtype[Any]) -> bytes:

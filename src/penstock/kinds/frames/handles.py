@@ -86,8 +86,7 @@ class FramePublication(_Shaped, NativePublication):
         `timeout` seconds, with the process that holds most. Buffers without a lease are reused, the oldest
         frame first, the newest last. `claim` gives the same buffer as bytes; `acquire` gives it as an array, with the fields.
         """
-        form = () if shape is None and dtype is None else self._kind.checked(shape, dtype)
-        frame: OpenFrame = _native.open_frame(self, self._factory, timeout, *form)
+        frame: OpenFrame = _native.open_frame(self, self._factory, timeout, shape, dtype)
         return frame
 
     async def acquire_async(
@@ -126,7 +125,7 @@ class FramePublication(_Shaped, NativePublication):
         if kind.plain and pixels.flags.c_contiguous and not (meta or start_ns or end_ns) and id is header is None:
             buffer: Any = pixels
             return super().send(buffer, timeout)
-        frame = _native.open_frame(self, self._factory, timeout, pixels.shape, kind.number_of(pixels.dtype) or 0)
+        frame = _native.open_frame(self, self._factory, timeout, pixels.shape, pixels.dtype)
         return self._publish(frame, pixels, id, start_ns, end_ns, meta, header)
 
     async def send_async(
