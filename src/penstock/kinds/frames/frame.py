@@ -10,6 +10,7 @@ import numpy as np
 from numpy import frombuffer
 
 from penstock._native import core as _native
+from penstock.channels.checks import whole
 from penstock.codecs import Codec, buffers, values
 from penstock.codecs.frames import FrameFormat, dtype_name, plain_header
 from penstock.errors import Corrupt, Invalid
@@ -189,25 +190,15 @@ class OpenFrame(_native.OpenedFrame):
         """The note sent with the pixels. If it cannot be sent, the buffer is released."""
         kind: FrameKind = self._kind
         try:
-            fields = values.to_json(self.meta) if self.meta else b""
-            if kind.fixed:
-                _native.describe_frame(self, self.id, self.start_ns, self.end_ns, fields)
-            else:
-                sizes, size = kind.sizes_of(self.shape, self._number), kind.dtypes[self._number].itemsize
-                header = b"" if kind.header is None else _one_record(self.header, kind.header)
-                _native.describe_frame(
-                    self,
-                    self.id,
-                    self.start_ns,
-                    self.end_ns,
-                    header + fields,
-                    sizes,
-                    math.prod(self.shape) * size,
-                )
-        except TypeError as error:
-            self.abort()
-            why = f"{kind.channel}: the frame's id, start_ns, end_ns, header or meta cannot be sent: {error}"
-            raise Invalid(why.split("\n")[0]) from error
+            id = self.id if self.id is None else whole(self.id, "id", most=(1 << 64) - 1)
+            begun, ended = (whole(getattr(self, name), name, -(1 << 63)) for name in ("start_ns", "end_ns"))
+            header = b"" if kind.header is None else _one_record(self.header, kind.header)
+            if not isinstance(self.meta, dict):
+                raise Invalid(f"meta is {self.meta!r}: it must be a dictionary")
+            fields = header + (values.to_json(self.meta) if self.meta else b"")
+            sizes = kind.sizes_of(self.shape, self._number)
+            length = math.prod(self.shape) * kind.dtypes[self._number].itemsize
+            _native.describe_frame(self, id, begun, ended, fields, sizes, length)
         except Invalid as error:
             self.abort()
             raise buffers.unsendable(kind.channel, error) from error.__cause__
