@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 import msgspec
 
 from penstock._native import core as _native
-from penstock.codecs import buffers, classes, declared, dtypes, frames, multipart, protobufs, ros2, values
+from penstock.codecs import buffers, classes, declared, dtypes, multipart, protobufs, values
 from penstock.errors import Corrupt, DecodeError, Invalid, text_of
 
 if TYPE_CHECKING:
@@ -159,7 +159,9 @@ def _has_shape(found: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
 
 def _frame(spec: dict[str, Any]) -> Codec:
     """A frame's note, and its pixels where they were recorded."""
-    form, recorded = frames.FrameFormat(spec), bool(spec.get("pixels"))
+    from penstock.codecs.frames import FrameFormat
+
+    form, recorded = FrameFormat(spec), bool(spec.get("pixels"))
 
     def decode(data: Any) -> Any:
         note = form.read_note(data)
@@ -227,6 +229,8 @@ def from_spec(spec: dict[str, Any]) -> Codec:
         if kind == "protobuf":
             return Codec(spec, *protobufs.plain_coders(spec))
         if kind == "ros2":
+            from penstock.codecs import ros2
+
             return Codec(spec, *ros2.coders(spec))
         if kind == "struct":
             return _struct(spec)
