@@ -67,9 +67,12 @@ def _statistics(about: Any) -> tuple[int, dict[str, Any]]:
         nulls[name] = sum(one.null_count for one in found)
         known = [one for one, group in zip(found, groups, strict=True) if one.null_count < group.num_values]
         if known and all(one.has_min_max for one in known):
-            least, most = (
-                _bound(pick(getattr(one, side) for one in known)) for pick, side in ((min, "min"), (max, "max"))
-            )
+            try:
+                least, most = (
+                    _bound(pick(getattr(one, side) for one in known)) for pick, side in ((min, "min"), (max, "max"))
+                )
+            except (ArithmeticError, ValueError):  # a value that Python has not: the log lacks only its statistics
+                continue
             if least is not None and most is not None:
                 low[name], high[name] = least, most
     return about.num_rows, {"numRecords": about.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}
