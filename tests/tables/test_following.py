@@ -9,6 +9,7 @@ import polars
 import pytest
 
 import penstock
+import penstock.spark.queries
 import penstock.tables
 from penstock.tables import following
 from penstock.tables.delta.table import Table
@@ -226,13 +227,15 @@ def test_a_copy_of_a_streams_table_is_left_alone(archive, tmp_path, caplog):
     out = tmp_path / "tables"
     add(archive, 0, 10)
     penstock.tables.run(archive.path, out)
-    for name in ("a_copy", "z_copy"):
+    for name in ("a_copy", "log_x_backup"):
         shutil.copytree(out / "streams/log_x", out / "streams" / name)
     (out / "streams/note.txt").write_text("mine")
     add(archive, 10, 10)
     penstock.tables.run(archive.path, out)
-    counts = [polars.read_delta(str(out / "streams" / name)).height for name in ("log_x", "a_copy", "z_copy")]
+    counts = [polars.read_delta(str(out / "streams" / name)).height for name in ("log_x", "a_copy", "log_x_backup")]
     assert counts == [20, 10, 10]
+    assert penstock.tables.streams(out) == {"log:x": "streams/log_x"}
+    assert penstock.spark.queries.by_duckdb(str(out), "select count(*) n from log_x", None)["n"].to_pylist() == [20]
     assert sum("is a copy of the table of log:x" in one.getMessage() for one in caplog.records) == 2
 
 

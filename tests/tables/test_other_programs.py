@@ -109,9 +109,17 @@ def test_any_table_may_be_removed_and_is_built_again(archive, out, names):
     assert removals(out, "messages") == []
 
 
+def clean_log(table, folder):
+    """Leaves of the log what Delta's own cleaning leaves: a checkpoint, and the newest commit."""
+    table.alter.set_table_description("cleaned")
+    table.create_checkpoint()
+    for path in sorted((folder / "_delta_log").glob("*.json"))[:-1]:
+        path.unlink()
+
+
 @pytest.mark.parametrize("name", ["messages", "streams/log_x"])
 @pytest.mark.parametrize("way", options.ON_RESTORE)
-@pytest.mark.parametrize("how", ["restore", "backup"])
+@pytest.mark.parametrize("how", ["restore", "cleaned", "backup"])
 def test_a_table_that_was_set_back_is_told_and_goes_on_as_asked(archive, out, tmp_path, name, way, how):
     fill(archive, "log:x", 0, 100)
     pipeline.run(archive.path, out)
@@ -120,8 +128,11 @@ def test_a_table_that_was_set_back_is_told_and_goes_on_as_asked(archive, out, tm
     for step in (1, 2):
         fill(archive, "log:x", step * 100, 100)
         pipeline.run(archive.path, out)
-    if how == "restore":
-        deltalake.DeltaTable(out / name).restore(version)
+    if how in ("restore", "cleaned"):
+        table = deltalake.DeltaTable(out / name)
+        table.restore(version)
+        if how == "cleaned":
+            clean_log(table, out / name)
     else:
         shutil.rmtree(out / name)
         shutil.copytree(tmp_path / "backup", out / name)
@@ -139,6 +150,28 @@ def test_a_table_that_was_set_back_is_told_and_goes_on_as_asked(archive, out, tm
         assert len(rows(out, name)) == 200
         other = {"messages": "streams/log_x"}.get(name, "messages")
         assert len(rows(out, other)) == 400
+
+
+def test_a_cleaned_log_without_lost_rows_is_no_restore(archive, out):
+    for step in range(3):
+        fill(archive, "log:x", step * 100, 100)
+        pipeline.run(archive.path, out)
+        for name in ("messages", "streams/log_x"):
+            table = deltalake.DeltaTable(out / name)
+            table.optimize.compact()
+            clean_log(table, out / name)
+        (out / ".known.json").unlink()
+    assert pipeline.run(archive.path, out).rows == 0
+    is_whole(out, "log:x", "log_x", 300)
+
+
+def test_a_query_tells_of_a_restore_rather_than_lack_rows(archive, out):
+    for step in range(2):
+        fill(archive, "log:x", step * 10, 10)
+        pipeline.run(archive.path, out)
+    deltalake.DeltaTable(out / "streams/log_x").restore(0)
+    with pytest.raises(Restored, match=r"a RESTORE.*--restored"):
+        penstock.lake(out, archive.path).sql("select count(*) from log_x")
 
 
 @pytest.mark.parametrize("work", ["compact", "update"])

@@ -77,28 +77,28 @@ class Folder:
         self.left_out: set[str] = set()
         self.failed: set[str] = set()  # streams whose commit failed: what their tables have is not known
         self._taken: set[str] = set()
+        opened: dict[str, Stored] = {}
         for info in (place / STREAMS).list():
             name = str(info.base_name)
             self._taken.add(name)
-            if not info.is_file:
-                self._open(name)
+            if not info.is_file and (one := self._open(name)) is not None:
+                opened[name] = one
+        chosen = tables_of((name, one.name or "") for name, one in opened.items())
+        self.streams = {channel: opened.pop(name) for channel, name in chosen.items()}
+        for one in opened.values():
+            log.warning("%s is a copy of the table of %s: it is left as it is", one.place, one.name)
         self.erased, self.to_forget = read_erased(place)
         if self.messages.table is None:
             self.messages.state.erased = len(self.erased)
 
-    def _open(self, name: str) -> None:
+    def _open(self, name: str) -> Stored | None:
+        """The table of a stream in a folder, if there is one."""
         try:
             one = Stored(self.place, f"{STREAMS}/{name}", self.known)
         except PenstockError as error:
             self._leave_out(name, error)
-            return
-        if one.name is None or ":" not in one.name:
-            return
-        other = self.streams.setdefault(one.name, one)
-        if other is not one:  # the one in the stream's usual folder is the table, or the first
-            if name == table_name(one.name):
-                self.streams[one.name], one = one, other
-            log.warning("%s is a copy of the table of %s: it is left as it is", one.place, one.name)
+            return None
+        return one if one.name is not None and ":" in one.name else None
 
     def take_changed(self) -> list[Stored]:
         """The tables that got commits since the last call."""
@@ -238,6 +238,16 @@ class Folder:
         """A span that no run brings back. stream: None for all."""
         self.erased.append({"stream": stream, "since": since, "until": until, "noted_ns": time.time_ns()})
         self._write_erased()
+
+
+def tables_of(named: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Channel → the folder of its table, of tables as (folder, channel): the one with the stream's usual name, or the first. Others are
+    copies."""
+    found: dict[str, str] = {}
+    for folder, channel in sorted(named):
+        if channel not in found or folder == table_name(channel):
+            found[channel] = folder
+    return found
 
 
 def read_erased(place: Place) -> tuple[list[Row], list[str]]:

@@ -17,7 +17,7 @@ from penstock.errors import Corrupt, Invalid, NotFound
 from penstock.tables.delta.files import File
 from penstock.tables.delta.places import Place
 from penstock.tables.delta.table import Table
-from penstock.tables.folder import STREAMS
+from penstock.tables.folder import STREAMS, tables_of
 
 __all__ = ["BUILT_IN", "names", "open_table", "read", "streams", "uris"]
 
@@ -63,13 +63,9 @@ def names(out: Where) -> list[str]:
 def streams(out: Where) -> dict[str, str]:
     """The streams that have a table: channel → `streams/NAME`."""
     place = Place.of(out)
-    found = {}
-    for name in names(place):
-        if name.startswith(f"{STREAMS}/"):
-            channel = _channel_of(place / name)
-            if channel:
-                found[channel] = name
-    return found
+    named = [(name.removeprefix(f"{STREAMS}/"), _channel_of(place / name)) for name in names(place) if "/" in name]
+    found = tables_of((name, channel) for name, channel in named if channel is not None and ":" in channel)
+    return {channel: f"{STREAMS}/{name}" for channel, name in found.items()}
 
 
 def _channel_of(place: Place) -> str | None:

@@ -171,10 +171,13 @@ class Table:
                     return False
         return True
 
-    def operations(self, since: int) -> Iterator[tuple[int, str]]:
-        """(version, operation) of later commits, as far as the log goes back."""
+    def operations(self, since: int) -> Iterator[tuple[int, str | None]]:
+        """(version, operation) of later commits; None for one that the log has no more."""
         for version in range(since + 1, self.version + 1):
-            for action in self._actions(version) or ():
+            actions = self._actions(version)
+            if actions is None:
+                yield version, None
+            for action in actions or ():
                 if found := action.get("commitInfo"):
                     yield version, str(found.get("operation", ""))
 
