@@ -5,6 +5,7 @@ import threading
 import time
 
 import deltalake
+import deltalake.transaction
 import polars
 import pytest
 
@@ -215,9 +216,19 @@ def test_a_key_with_the_name_of_anothers_column_has_its_own(archive, tmp_path, k
 def test_a_first_run_that_fails_costs_a_table_no_name(archive, tmp_path, monkeypatch):
     out = tmp_path / "tables"
     add(archive, 0, 10)
-    monkeypatch.setattr(Table, "create", lambda *_, **__: (_ for _ in ()).throw(penstock.PenstockError("full")))
+    whole = deltalake.transaction.create_table_with_add_actions
+
+    def fail(place, *more, **named):
+        if "log_x" not in place:
+            return whole(place, *more, **named)
+        (out / "streams/log_x/_delta_log").mkdir()
+        (out / "streams/log_x/_delta_log/00000000000000000000.json#1").touch()
+        raise OSError("full")
+
+    monkeypatch.setattr(deltalake.transaction, "create_table_with_add_actions", fail)
     with pytest.raises(penstock.PenstockError, match="full"):
         penstock.tables.run(archive.path, out)
+    assert [path for path in (out / "streams").rglob("*") if path.is_file()] == []
     monkeypatch.undo()
     penstock.tables.run(archive.path, out)
     assert penstock.tables.streams(out) == {"log:x": "streams/log_x"}

@@ -15,7 +15,7 @@ from typing import Any
 from penstock.columns.parts import table_name
 from penstock.errors import Busy, Invalid, PenstockError, SystemFailure
 from penstock.record.format.intervals import Interval
-from penstock.tables.delta.places import Place
+from penstock.tables.delta.places import LOG, Place, has_log
 from penstock.tables.delta.table import STATE
 from penstock.tables.schemas import LOSSES, MESSAGES
 from penstock.tables.state import Key, Known, Row, Stored, sql_text
@@ -39,9 +39,9 @@ def locked(out: str | os.PathLike[str] | Place) -> Iterator[None]:
         place.make()
         there = [str(info.base_name) for info in place.list()]
         others = [name for name in there if not name.startswith(".")]
-        if others and LOCK not in there:
+        if others and LOCK not in there and not _has_tables(place):
             raise Invalid(f"{place} holds other files ({', '.join(others[:3])}): name an empty folder for the tables")
-        if (place / "raw" / "_delta_log").list():
+        if (place / "raw" / LOG).list():
             raise Invalid(
                 f"{place} holds tables of an older layout: name another folder, as penstock pipeline ARCHIVE --out {place}-new, and remove "
                 "this one when the new tables are there"
@@ -62,6 +62,12 @@ def locked(out: str | os.PathLike[str] | Place) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+def _has_tables(place: Place) -> bool:
+    """Whether tables of a pipeline are there: a copy of the folder may lack its hidden files."""
+    inside = [f"{STREAMS}/{info.base_name}" for info in (place / STREAMS).list()]
+    return any((place / name / STATE).list() for name in ("messages", "losses", *inside))
 
 
 class Folder:
@@ -135,11 +141,12 @@ class Folder:
         return self.streams[channel]
 
     def _is_taken(self, name: str) -> bool:
-        """Whether a table, or somebody's files, have a folder. A first run that failed leaves an empty one."""
+        """Whether a table, or somebody's files, have a folder. A first run that was killed leaves one without a commit."""
         if name not in self._taken:
             return False
-        there = {str(info.base_name) for info in (self.place / STREAMS / name).list()}
-        return name in self.left_out or bool(there - {STATE})
+        inside = self.place / STREAMS / name
+        there = {str(info.base_name) for info in inside.list()}
+        return name in self.left_out or bool(there - {STATE, LOG}) or has_log(inside)
 
     def all(self) -> list[Stored]:
         """All tables of messages and losses."""
@@ -278,7 +285,7 @@ def end_batch(place: Place, token: str) -> None:
 def _named_in_log(place: Place, token: str) -> set[str]:
     """The files with a token in their names that a commit has added, even if a later one removed them."""
     found: set[str] = set()
-    log = place / "_delta_log"
+    log = place / LOG
     for info in reversed(log.list()):
         name = str(info.base_name)
         if not name.endswith(".json"):

@@ -6,6 +6,7 @@ Deletion and compaction are delta-rs's own; the pipeline's state is not changed 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -15,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.errors import Invalid, NotFound
+from penstock.errors import Invalid, NotFound, SystemFailure
 from penstock.record import Moment, Range, ReadPlanner, intervals
 from penstock.record.format.intervals import Interval
 from penstock.tables import losses
@@ -95,6 +96,9 @@ def optimize(out: str | os.PathLike[str] | Place) -> Optimized:
     found = names(place)
     if not found:
         raise NotFound(f"{place} holds no tables: run penstock pipeline ARCHIVE --out {place}")
+    if place.is_local and not os.access(place.path, os.W_OK):  # native code would say it with its calls
+        number = errno.EROFS if os.statvfs(place.path).f_flag & os.ST_RDONLY else errno.EACCES
+        raise SystemFailure(number, f"{place} cannot be optimized: {os.strerror(number)}")
     for name in found:
         table = Table.open(place / name)
         if table is not None:

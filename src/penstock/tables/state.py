@@ -19,14 +19,13 @@ from penstock.errors import Invalid
 from penstock.record import RecordingInfo, Truncation, intervals
 from penstock.record.format.intervals import Interval
 from penstock.tables.delta.files import Added
-from penstock.tables.delta.places import Place
+from penstock.tables.delta.places import LOG, Place
 from penstock.tables.delta.table import Table
 from penstock.tables.schemas import signed
 
 Key = tuple[str, int]  # a channel, and the epoch that its positions belong to
 Row = dict[str, Any]
 CACHE = ".known.json"
-LOG = "_delta_log"
 WAYS = (
     "Say to penstock pipeline what shall become of the rows that are gone: --restored keep leaves them out, --restored refill reads them "
     "from the archive again"

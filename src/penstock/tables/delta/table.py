@@ -12,13 +12,16 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
 from penstock.errors import Busy, Corrupt, Invalid, NotFound, PenstockError
 from penstock.tables.delta.files import Added, File, same_type
-from penstock.tables.delta.places import Place
+from penstock.tables.delta.places import LOG, Place, has_log
+from penstock.tables.delta.rules import check_rules
+from penstock.util.errors_in_text import in_one_line
 from penstock.util.extras import explain_missing
 
 if TYPE_CHECKING:
@@ -49,7 +52,7 @@ class Table:
                 raise NotFound(f"{place} has no version {version}: {why}the newest is {newest.version}") from error
             if isinstance(error, deltalake.exceptions.TableNotFoundError):
                 return None
-            raise Corrupt(f"the log of {place} cannot be read: {_line(error)}") from error
+            raise Corrupt(f"the log of {place} cannot be read: {in_one_line(error)}") from error
 
     @classmethod
     def create(
@@ -82,7 +85,11 @@ class Table:
         except (deltalake.exceptions.DeltaError, OSError) as error:
             if "already exists" in str(error):
                 raise Busy(f"another writer has created {place} meanwhile: run it again") from error
-            raise PenstockError(f"{place} cannot be created: {_line(error)}") from error
+            if not has_log(place):  # nothing is left of it
+                for folder in (place / STATE, place / LOG):
+                    for info in folder.list():
+                        folder.delete(info.base_name)
+            raise PenstockError(f"{place} cannot be created: {in_one_line(error)}") from error
         made = cls.open(place)
         assert made is not None
         return made
@@ -127,7 +134,7 @@ class Table:
             yield
         except (deltalake.exceptions.DeltaError, OSError) as error:
             kind = Busy if isinstance(error, deltalake.exceptions.CommitFailedError) else PenstockError
-            raise kind(f"the commit to {self.place} failed: {_line(error)}") from error
+            raise kind(f"the commit to {self.place} failed: {in_one_line(error)}") from error
 
     def files(self) -> list[File]:
         """Its Parquet files."""
@@ -164,12 +171,9 @@ class Table:
         if since > self.version:
             return False
         unknown: list[dict[str, Any]] = [{"add": {}}]  # a commit that the log has no more may have changed anything
-        for number in range(since + 1, self.version + 1):
-            for action in self._actions(number) or unknown:
-                changed = [found for kind, found in action.items() if kind in ("add", "remove", "metaData")]
-                if any(found.get("dataChange", True) for found in changed):
-                    return False
-        return True
+        actions = chain.from_iterable(self._actions(one) or unknown for one in range(since + 1, self.version + 1))
+        changed = (found for one in actions for kind, found in one.items() if kind in ("add", "remove", "metaData"))
+        return not any(found.get("dataChange", True) for found in changed)
 
     def operations(self, since: int) -> Iterator[tuple[int, str | None]]:
         """(version, operation) of later commits; None for one that the log has no more."""
@@ -184,7 +188,7 @@ class Table:
     def _actions(self, version: int) -> list[dict[str, Any]] | None:
         """What a commit did; None if the log does not go back so far."""
         try:
-            return [json.loads(line) for line in (self.place / "_delta_log").read(f"{version:020d}.json").splitlines()]
+            return [json.loads(line) for line in (self.place / LOG).read(f"{version:020d}.json").splitlines()]
         except FileNotFoundError:
             return None
 
@@ -212,9 +216,7 @@ class Table:
     def vacuum(self, hours: int) -> int:
         """Deletes files that were replaced longer ago, and those that are older and that no commit has. How many."""
         with self._altering():
-            gone = self._found.vacuum(
-                retention_hours=hours, enforce_retention_duration=False, dry_run=False, full=hours > 0
-            )
+            gone = self._found.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=hours > 0)
         return len(gone)
 
     def forget(self) -> None:
@@ -224,7 +226,7 @@ class Table:
         with self._altering():
             self._found.update_incremental()
             self._found.create_checkpoint()
-        log = self.place / "_delta_log"
+        log = self.place / LOG
         for info in log.list():
             number = re.match(r"\d{20}", str(info.base_name))
             if number and int(number[0]) < self.version:
@@ -245,7 +247,7 @@ class Table:
             if again is not None and again.mark(APP) != number:
                 raise Busy(f"another pipeline is writing to {self.place}: run it again") from error
             raise Corrupt(
-                f"{self.place}/{STATE}/{_state_file(number)} cannot be read ({_line(error)}): remove {self.place} and run the "
+                f"{self.place}/{STATE}/{_state_file(number)} cannot be read ({in_one_line(error)}): remove {self.place} and run the "
                 "pipeline again"
             ) from error
 
@@ -270,11 +272,13 @@ class Table:
         deltalake = _deltalake()
         from deltalake.transaction import PostCommitHookProperties
 
+        gone = [] if replaces else list(removes)
+        self._check_rules(adds, replaces or bool(gone))  # before the state is written
         before = self.mark(APP) or 0
         number, properties = _next(self.place, before, state, marks, 0 if replaces else 3)
-        gone = [] if replaces else list(removes)
 
         def prepare() -> None:
+            self._check_rules(adds, replaces or bool(gone))
             if schema is not None:
                 self._allow(schema)
                 if not replaces:
@@ -319,12 +323,14 @@ class Table:
                 is_conflict = isinstance(error, deltalake.exceptions.CommitFailedError)
                 if again is None or not is_conflict or not left:
                     kind = Busy if is_conflict else PenstockError
-                    raise kind(f"the commit to {self.place} failed: {_line(error)}") from error
+                    raise kind(f"the commit to {self.place} failed: {in_one_line(error)}") from error
                 self._found = again._found
-        with (
-            self._altering()
-        ):  # a snapshot that is not brought up to date fails at the next commit of the same application
+        with self._altering():  # an old snapshot fails at the next commit of the same application
             self._found.update_incremental()
+
+    def _check_rules(self, adds: Sequence[Added], removes: bool) -> None:
+        properties, fields = self._found.metadata().configuration, json.loads(self._found.schema().to_json())["fields"]
+        check_rules(self.place, properties, fields, self._found.protocol().writer_features or (), adds, removes=removes)
 
     def _add_columns(self, schema: pa.Schema) -> None:
         deltalake = _deltalake()
@@ -385,14 +391,6 @@ def _next(
         (place / STATE).write(_state_file(number), json.dumps(state).encode())
         transactions.append(Transaction(APP, number))
     return number, CommitProperties(app_transactions=transactions, max_commit_retries=retries)
-
-
-def _line(error: BaseException) -> str:
-    """An error in one line. Those of the log are trees of causes, in colours."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
-    plain = re.split(r"(?i)\s*(?:stack )?backtrace:?\s|\n\s*0: ", plain)[0]  # of native code
-    lines = [line.strip(" ↳") for line in plain.splitlines() if line.strip(" ↳")]
-    return ": ".join(lines)[:300] or type(error).__name__
 
 
 def _deltalake() -> Any:
