@@ -25,7 +25,7 @@ from penstock.tables.delta.table import Table
 from penstock.tables.folder import Folder, locked
 from penstock.tables.reading import names
 from penstock.tables.schemas import signed
-from penstock.tables.state import Row, Stored, cut_predicate
+from penstock.tables.state import Key, Row, Stored, cut_predicate
 from penstock.util.units import LEAST, MOST, interval
 
 SMALL_BYTES = 32 << 20
@@ -190,11 +190,13 @@ def continue_restored(stored: Stored, folder: Folder, survey: ReadPlanner, way: 
     and rows that were erased, may have come back with it: they go."""
     gone: list[str] = []
     if way == "keep":
-        stored.recall()
+        stored.state = stored.recalled()
     elif stored is folder.losses:
         losses.refill(stored)
     else:
+        before = stored.recalled().intervals()
         gone = refill(stored, survey)
+        _tell_lost(stored, folder, survey, before)
     if stored is not folder.losses:
         for info, cut in survey.cuts:
             if stored is folder.messages or info.channel == stored.name:
@@ -206,6 +208,18 @@ def continue_restored(stored: Stored, folder: Folder, survey: ReadPlanner, way: 
         if erased:
             folder.forget({*folder.to_forget, stored.folder})
     stored.accept(gone)
+
+
+def _tell_lost(stored: Stored, folder: Folder, survey: ReadPlanner, before: Mapping[Key, list[Interval]]) -> None:
+    """Says which positions that a table had neither the table nor the archive has."""
+    mine, held = stored.state.intervals(), survey.held(None)
+    for key, parts in sorted(before.items()):
+        lost = intervals.without(parts, intervals.union([*mine.get(key, []), *held.get(key, [])]))
+        if lost:
+            size = sum(high - low for low, high in lost)
+            folder.damaged.append(
+                f"{stored.place}: {size} bytes of {key[0]} from position {lost[0][0]} on were not brought back: the archive has them no more"
+            )
 
 
 def refill(stored: Stored, survey: ReadPlanner) -> list[str]:
@@ -237,7 +251,8 @@ def refill(stored: Stored, survey: ReadPlanner) -> list[str]:
                 elif count:
                     partial.append(row)
     here = {(one.info.epoch, one.info.id) for one in survey.recordings}
-    stored.state.done = [*done, *(row for row in stored.state.done if _key(row) not in here)]
+    purged = (row for row in stored.state.done if _key(row) not in here)
+    stored.state.done = [*done, *(row for row in purged if (signed(row["epoch"]), row["recording"]) in there)]
     stored.state.cover("", 0, 0, [])  # neighbours as one
     return [
         f"epoch = {signed(row['epoch'])} AND recording = {row['recording']} AND position >= {row['start']} AND position < {row['end']}"

@@ -261,10 +261,10 @@ class Stored:
         if self.place.is_local:
             self._mark = table.version, stamp(self.place, table.version)
 
-    def recall(self) -> None:
-        """Takes the state that a table had before it was set back."""
-        if self._table is not None and self._lost_commit(self._table):
-            self.state = self._known.state(self.folder)
+    def recalled(self) -> State:
+        """The state that a table had before it was set back."""
+        is_older = self._table is not None and self._lost_commit(self._table)
+        return self._known.state(self.folder) if is_older else self.state
 
     def accept(self, gone: Sequence[str]) -> None:
         """Goes on with a table that was set back, in one commit: a run that dies before it has changed nothing. gone: SQL of rows that go."""
