@@ -101,3 +101,18 @@ def same_type(one: pa.DataType, other: pa.DataType) -> bool:
             a.name == b.name and same_type(a.type, b.type) for a, b in zip(one, other, strict=True)
         )
     return bool(one == other)
+
+
+def _parts(kind: pa.DataType) -> list[pa.DataType]:
+    """The types directly inside of a type."""
+    return [kind.field(number).type for number in range(kind.num_fields)]
+
+
+def holds_local_times(kind: pa.DataType) -> bool:
+    """Whether a type has times without a zone, anywhere inside."""
+    return (pa.types.is_timestamp(kind) and kind.tz is None) or any(map(holds_local_times, _parts(kind)))
+
+
+def holds_local_times_in_maps(kind: pa.DataType) -> bool:
+    """The same inside of a map."""
+    return (pa.types.is_map(kind) and holds_local_times(kind)) or any(map(holds_local_times_in_maps, _parts(kind)))

@@ -110,3 +110,10 @@ class Place(storage.Place):
 def has_log(place: Place) -> bool:
     """Whether a folder has a table: a commit, or a checkpoint."""
     return any(COMMIT.match(str(info.base_name)) for info in (place / LOG).list())
+
+
+def clear(*folders: Place) -> None:
+    """Deletes the files of folders."""
+    for folder in folders:
+        for info in folder.list():
+            folder.delete(info.base_name)

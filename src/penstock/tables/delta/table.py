@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from penstock.errors import Busy, Corrupt, Invalid, NotFound, PenstockError
-from penstock.tables.delta.files import Added, File, same_type
-from penstock.tables.delta.places import LOG, Place, has_log
+from penstock.tables.delta.files import Added, File, holds_local_times, holds_local_times_in_maps, same_type
+from penstock.tables.delta.places import LOG, Place, clear, has_log
 from penstock.tables.delta.rules import check_rules
 from penstock.util.errors_in_text import in_one_line
 from penstock.util.extras import explain_missing
@@ -70,6 +70,12 @@ class Table:
         deltalake = _deltalake()
         from deltalake.transaction import create_table_with_add_actions
 
+        late = [one for one in schema if holds_local_times_in_maps(one.type)]
+        if late:  # delta-rs gives such a column the feature that it takes only where there is a table
+            rest = pa.schema([one for one in schema if one not in late])
+            made = cls.create(place, rest, name=name, description=description)
+            made.commit(adds, schema=schema, state=state, marks=marks)
+            return made
         place.make()
         try:
             create_table_with_add_actions(
@@ -86,13 +92,11 @@ class Table:
             if "already exists" in str(error):
                 raise Busy(f"another writer has created {place} meanwhile: run it again") from error
             if not has_log(place):  # nothing is left of it
-                for folder in (place / STATE, place / LOG):
-                    for info in folder.list():
-                        folder.delete(info.base_name)
+                clear(place / STATE, place / LOG)
             raise PenstockError(f"{place} cannot be created: {in_one_line(error)}") from error
-        made = cls.open(place)
-        assert made is not None
-        return made
+        found = cls.open(place)
+        assert found is not None
+        return found
 
     @property
     def version(self) -> int:
@@ -161,10 +165,6 @@ class Table:
     def mark(self, app: str) -> int | None:
         """The version of an application's last transaction."""
         return self._found.transaction_version(app)
-
-    def _has(self, app: str, version: int) -> bool:
-        there = self.mark(app)
-        return there is not None and there >= version
 
     def has_same_rows(self, since: int) -> bool:
         """Whether rows and columns are those of an earlier version, as far as the log says."""
@@ -267,7 +267,7 @@ class Table:
         version; a mark that is there already means that this commit was made: then nothing is done. replaces: `adds` and `schema` are all
         that the table has from now on. `Busy` if another writer's commit came between; `Invalid` for a column that has another type.
         """
-        if marks and all(self._has(app, version) for app, version in marks.items()):
+        if marks and all((there := self.mark(app)) is not None and there >= one for app, one in marks.items()):
             return
         deltalake = _deltalake()
         from deltalake.transaction import PostCommitHookProperties
@@ -347,7 +347,7 @@ class Table:
         deltalake = _deltalake()
         there = {f.name: f.type for f in self.schema}
         fresh = [f for f in schema if there.get(f.name) != f.type]
-        if any(pa.types.is_timestamp(f.type) and f.type.tz is None for f in fresh):
+        if any(holds_local_times(f.type) for f in fresh):
             features = self._found.protocol().reader_features or []
             if "timestampNtz" not in features:
                 self._found.alter.add_feature(
