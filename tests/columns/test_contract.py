@@ -335,6 +335,7 @@ def test_a_time_with_nanoseconds_is_there_without_them(schema, text, cell):
         ("a map<int>", "',' must stand before '>'"),
         ("a struct<>", "a struct without fields"),
         ("`a double", "neither a name nor a type"),
+        ("\udcff double", "UTF-8"),
         ("a " + "array<" * 30 + "int" + ">" * 30, "nested deeper"),
     ],
 )

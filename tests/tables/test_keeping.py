@@ -1,5 +1,6 @@
 """Rows behind a cut and what is erased go, and do not come back."""
 
+import os
 import shutil
 import time
 
@@ -195,3 +196,11 @@ def test_a_refill_says_what_it_cannot_bring_back(archive, out, tmp_path, how):
         pipeline.run(archive.path, out, restored="refill")
     assert len(rows(out, "messages")) == 14
     assert pipeline.run(archive.path, out).rows == 0
+
+
+def test_optimizing_a_place_that_is_read_only_is_told(archive, out, monkeypatch):
+    fill(archive, "log:x", 0, 10)
+    pipeline.run(archive.path, out)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(penstock.SystemFailure, match="cannot be optimized: Permission denied"):
+        keep.optimize(out)
