@@ -16,7 +16,10 @@ if __name__ == "__main__":
     # DuckDB: the files of a snapshot. union_by_name, since files of older messages lack newer columns.
     files = tables.uris(out, channel)
     print(
-        duckdb.sql("select count(*), min(time), max(time) from read_parquet(?, union_by_name = true)", params=[files])
+        duckdb.sql(
+            "select count(*), min(time), max(time) from read_parquet(?, union_by_name = true, hive_partitioning = false)",
+            params=[files],
+        )
     )
 
     # Polars reads Delta tables by their folder.

@@ -48,7 +48,7 @@ def readers(out: Path, spark: Any) -> dict[str, Callable[[], Figures]]:
         return found.collect().row(0)
 
     def by_duckdb() -> Figures:
-        query = "select count(*), sum(n)::bigint, sum(volts) from read_parquet(?, union_by_name = true)"
+        query = "select count(*), sum(n)::bigint, sum(volts) from read_parquet(?, union_by_name = true, hive_partitioning = false)"
         return duckdb.execute(query, [tables.uris(out, "log:battery")]).fetchall()[0]
 
     def by_pandas() -> Figures:

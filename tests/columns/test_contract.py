@@ -25,8 +25,11 @@ from penstock.columns import contract as contracts
 from penstock.columns.contract import decoding, fast_json, types
 from penstock.columns.contract.declared import declared
 from penstock.columns.contract.decoding import decode
+from penstock.tables.delta.files import describe_file
+from penstock.tables.delta.places import Place
 
 ROUNDS = 60 if not LONG else 2000
+LAST_SECOND = 253_402_300_799  # of the year 9999
 JSON, MSGPACK = {"kind": "json"}, {"kind": "msgpack"}
 
 
@@ -332,6 +335,7 @@ def test_a_time_with_nanoseconds_is_there_without_them(schema, text, cell):
         ("a map<int>", "',' must stand before '>'"),
         ("a struct<>", "a struct without fields"),
         ("`a double", "neither a name nor a type"),
+        ("\udcff double", "UTF-8"),
         ("a " + "array<" * 30 + "int" + ">" * 30, "nested deeper"),
     ],
 )
@@ -457,6 +461,8 @@ def stamp(seconds, nanoseconds, length=8):
         (stamp(-1, 5, 12), -1_000_000, "1969-12-31T23:59:59.000000005Z"),
         (stamp(100, 1000), 100_000_001, None),
         (stamp(10**15, 5, 12), None, {"ext": -1, "data": "AAAABQADjX6kxoAA"}),
+        (stamp(LAST_SECOND, 999_999_950, 12), (LAST_SECOND + 1) * 10**6 - 1, "9999-12-31T23:59:59.999999950Z"),
+        (stamp(LAST_SECOND + 1, 0, 12), None, {"ext": -1, "data": "AAAAAAAAADr/9EGA"}),
     ],
 )
 def test_an_odd_time_of_msgpack_costs_only_itself(value, cell, rescued):
@@ -478,3 +484,47 @@ def test_half_of_a_surrogate_pair_is_named():
     made = decode(JSON, (), pa.array([b'{"c": "\\ud800"}', b'{"c": "x'])).errors.to_pylist()
     assert "half of a surrogate pair" in made[0]
     assert "truncated" in made[1]
+
+
+ODD = [
+    *('"9999-12-31T23:00:00-05:00"', '"0001-01-01T00:00:00+14:00"', '{"9999-12-31T23:00:00-05:00": 1}'),
+    *("1e999999999", "-1e-999999999", "9" * 5000, "[" * 900 + "]" * 900, '{"a": ' * 900 + "1" + "}" * 900),
+]
+ODD_TYPES = [
+    *("boolean", "bigint", "float", "double", "string", "binary", "date", "timestamp", "timestamp_ntz"),
+    *("decimal(38,0)", "array<timestamp>", "map<timestamp, int>", "map<string, bigint>", "struct<a: timestamp>"),
+]
+
+
+@pytest.mark.parametrize("kind", ODD_TYPES)
+def test_an_odd_value_costs_no_other_message(kind):
+    """Whatever it is: the messages around it are whole, and its own row says what became of it, or has it."""
+    contract = contracts.declare((), types.parse(f"v {kind}, n bigint"), "log:x")
+    for odd in ODD:
+        payloads = [b'{"n": 1}', b'{"n": 2, "v": %s}' % odd.encode(), b'{"n": 3}']
+        rows, errors, rescued = rows_of(decode(JSON, contract, as_payload(payloads), "rescue"))
+        assert [row["n"] for row in rows][::2] == [1, 3], odd[:40]
+        assert errors[::2] == rescued[::2] == [None, None], odd[:40]
+        assert (rows[1]["v"], errors[1], rescued[1]) != (None, None, None), odd[:40]
+
+
+@pytest.mark.parametrize("kind", ["json", "msgpack"])
+def test_a_fault_of_the_decoder_costs_its_message_alone(kind, monkeypatch):
+    whole = decoding.build
+
+    def fail(values, *more):
+        assert 13 not in values, "a planted fault"
+        return whole(values, *more)
+
+    monkeypatch.setattr(decoding, "build", fail)
+    monkeypatch.setattr(fast_json, "decode", lambda *_: None)
+    encode = msgspec.json.encode if kind == "json" else msgspec.msgpack.encode
+    rows, errors, _ = rows_of(decode({"kind": kind}, (), as_payload([encode({"v": v}) for v in range(100)])))
+    assert [row["v"] for row in rows] == [None if v == 13 else v for v in range(100)]
+    assert [at for at, error in enumerate(errors) if error] == [13]
+    assert "planted" in errors[13]
+
+
+def test_times_beyond_the_calendar_have_no_statistics(tmp_path):
+    pq.write_table(pa.table({"t": pa.array([1 << 60], pa.timestamp("us")), "n": [1]}), tmp_path / "x.parquet")
+    assert describe_file(Place.of(tmp_path), "x.parquet").stats["minValues"] == {"n": 1}

@@ -5,10 +5,12 @@ import threading
 import time
 
 import deltalake
+import deltalake.transaction
 import polars
 import pytest
 
 import penstock
+import penstock.spark.queries
 import penstock.tables
 from penstock.tables import following
 from penstock.tables.delta.table import Table
@@ -214,9 +216,19 @@ def test_a_key_with_the_name_of_anothers_column_has_its_own(archive, tmp_path, k
 def test_a_first_run_that_fails_costs_a_table_no_name(archive, tmp_path, monkeypatch):
     out = tmp_path / "tables"
     add(archive, 0, 10)
-    monkeypatch.setattr(Table, "create", lambda *_, **__: (_ for _ in ()).throw(penstock.PenstockError("full")))
+    whole = deltalake.transaction.create_table_with_add_actions
+
+    def fail(place, *more, **named):
+        if "log_x" not in place:
+            return whole(place, *more, **named)
+        (out / "streams/log_x/_delta_log").mkdir()
+        (out / "streams/log_x/_delta_log/00000000000000000000.json#1").touch()
+        raise OSError("full")
+
+    monkeypatch.setattr(deltalake.transaction, "create_table_with_add_actions", fail)
     with pytest.raises(penstock.PenstockError, match="full"):
         penstock.tables.run(archive.path, out)
+    assert [path for path in (out / "streams").rglob("*") if path.is_file()] == []
     monkeypatch.undo()
     penstock.tables.run(archive.path, out)
     assert penstock.tables.streams(out) == {"log:x": "streams/log_x"}
@@ -226,13 +238,15 @@ def test_a_copy_of_a_streams_table_is_left_alone(archive, tmp_path, caplog):
     out = tmp_path / "tables"
     add(archive, 0, 10)
     penstock.tables.run(archive.path, out)
-    for name in ("a_copy", "z_copy"):
+    for name in ("a_copy", "log_x_backup"):
         shutil.copytree(out / "streams/log_x", out / "streams" / name)
     (out / "streams/note.txt").write_text("mine")
     add(archive, 10, 10)
     penstock.tables.run(archive.path, out)
-    counts = [polars.read_delta(str(out / "streams" / name)).height for name in ("log_x", "a_copy", "z_copy")]
+    counts = [polars.read_delta(str(out / "streams" / name)).height for name in ("log_x", "a_copy", "log_x_backup")]
     assert counts == [20, 10, 10]
+    assert penstock.tables.streams(out) == {"log:x": "streams/log_x"}
+    assert penstock.spark.queries.by_duckdb(str(out), "select count(*) n from log_x", None)["n"].to_pylist() == [20]
     assert sum("is a copy of the table of log:x" in one.getMessage() for one in caplog.records) == 2
 
 

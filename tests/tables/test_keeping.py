@@ -1,5 +1,6 @@
 """Rows behind a cut and what is erased go, and do not come back."""
 
+import os
 import shutil
 import time
 
@@ -7,6 +8,7 @@ import deltalake
 import polars
 import pytest
 
+import penstock
 from penstock.tables import keep, options, pipeline
 from penstock.tables.delta.places import Place
 from penstock.tables.delta.table import Table
@@ -170,3 +172,35 @@ def test_a_refill_that_dies_doubles_nothing(archive, out, monkeypatch):
     pipeline.run(archive.path, out, restored="refill")
     found = rows(out, "messages")
     assert len(found) == len(set(found.select(["stream", *KEY]).rows())) == 204
+
+
+@pytest.mark.parametrize("how", ["restore", "backup"])
+def test_a_refill_says_what_it_cannot_bring_back(archive, out, tmp_path, how):
+    fill(archive, "log:y", 0, 10)
+    pipeline.run(archive.path, out)
+    shutil.copytree(out / "messages", tmp_path / "backup")
+    version = deltalake.DeltaTable(out / "messages").version()
+    fill(archive, "log:x", 0, 10)
+    pipeline.run(archive.path, out)
+    archive.purge(2)
+    fill(archive, "log:x", 10, 4)
+    pipeline.run(archive.path, out)
+    if how == "restore":
+        deltalake.DeltaTable(out / "messages").restore(version)
+    else:
+        shutil.rmtree(out / "messages")
+        shutil.copytree(tmp_path / "backup", out / "messages")
+    with pytest.raises(
+        penstock.Corrupt, match=r"messages: \d+ bytes of log:x from position 0 on were not brought back"
+    ):
+        pipeline.run(archive.path, out, restored="refill")
+    assert len(rows(out, "messages")) == 14
+    assert pipeline.run(archive.path, out).rows == 0
+
+
+def test_optimizing_a_place_that_is_read_only_is_told(archive, out, monkeypatch):
+    fill(archive, "log:x", 0, 10)
+    pipeline.run(archive.path, out)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(penstock.SystemFailure, match="cannot be optimized: Permission denied"):
+        keep.optimize(out)

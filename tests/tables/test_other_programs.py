@@ -1,5 +1,6 @@
 """Other programs may work on the tables, remove them or set them back."""
 
+import contextlib
 import json
 import shutil
 
@@ -9,9 +10,12 @@ import pyarrow as pa
 import pytest
 
 import penstock
+import penstock.spark.queries
 import penstock.tables
 from penstock.tables import options, pipeline
+from penstock.tables.delta.files import Added
 from penstock.tables.delta.places import Place
+from penstock.tables.delta.rules import check_rules
 from penstock.tables.delta.table import Table
 from penstock.tables.state import Restored
 from tests.tables.tables_read import fill, is_whole, removals, rows
@@ -109,9 +113,17 @@ def test_any_table_may_be_removed_and_is_built_again(archive, out, names):
     assert removals(out, "messages") == []
 
 
+def clean_log(table, folder):
+    """Leaves of the log what Delta's own cleaning leaves: a checkpoint, and the newest commit."""
+    table.alter.set_table_description("cleaned")
+    table.create_checkpoint()
+    for path in sorted((folder / "_delta_log").glob("*.json"))[:-1]:
+        path.unlink()
+
+
 @pytest.mark.parametrize("name", ["messages", "streams/log_x"])
 @pytest.mark.parametrize("way", options.ON_RESTORE)
-@pytest.mark.parametrize("how", ["restore", "backup"])
+@pytest.mark.parametrize("how", ["restore", "cleaned", "backup"])
 def test_a_table_that_was_set_back_is_told_and_goes_on_as_asked(archive, out, tmp_path, name, way, how):
     fill(archive, "log:x", 0, 100)
     pipeline.run(archive.path, out)
@@ -120,8 +132,11 @@ def test_a_table_that_was_set_back_is_told_and_goes_on_as_asked(archive, out, tm
     for step in (1, 2):
         fill(archive, "log:x", step * 100, 100)
         pipeline.run(archive.path, out)
-    if how == "restore":
-        deltalake.DeltaTable(out / name).restore(version)
+    if how in ("restore", "cleaned"):
+        table = deltalake.DeltaTable(out / name)
+        table.restore(version)
+        if how == "cleaned":
+            clean_log(table, out / name)
     else:
         shutil.rmtree(out / name)
         shutil.copytree(tmp_path / "backup", out / name)
@@ -139,6 +154,28 @@ def test_a_table_that_was_set_back_is_told_and_goes_on_as_asked(archive, out, tm
         assert len(rows(out, name)) == 200
         other = {"messages": "streams/log_x"}.get(name, "messages")
         assert len(rows(out, other)) == 400
+
+
+def test_a_cleaned_log_without_lost_rows_is_no_restore(archive, out):
+    for step in range(3):
+        fill(archive, "log:x", step * 100, 100)
+        pipeline.run(archive.path, out)
+        for name in ("messages", "streams/log_x"):
+            table = deltalake.DeltaTable(out / name)
+            table.optimize.compact()
+            clean_log(table, out / name)
+        (out / ".known.json").unlink()
+    assert pipeline.run(archive.path, out).rows == 0
+    is_whole(out, "log:x", "log_x", 300)
+
+
+def test_a_query_tells_of_a_restore_rather_than_lack_rows(archive, out):
+    for step in range(2):
+        fill(archive, "log:x", step * 10, 10)
+        pipeline.run(archive.path, out)
+    deltalake.DeltaTable(out / "streams/log_x").restore(0)
+    with pytest.raises(Restored, match=r"a RESTORE.*--restored"):
+        penstock.lake(out, archive.path).sql("select count(*) from log_x")
 
 
 @pytest.mark.parametrize("work", ["compact", "update"])
@@ -179,3 +216,90 @@ def test_a_delta_reader_can_follow_a_table_for_ever(archive, out):
                 assert not action.get("remove", {}).get("dataChange")
         version = table.version()
     assert seen == list(range(300))
+
+
+def constrain(table):
+    table.alter.add_constraint({"small": "i < 1000"})
+
+
+def forbid_nulls(table):
+    metadata = pa.schema([pa.field("kind", pa.string(), nullable=False)])
+    table.alter.add_columns(list(deltalake.Schema.from_arrow(metadata).fields))
+
+
+def track_rows(table):
+    table.alter.add_feature(deltalake.TableFeatures.RowTracking, allow_protocol_versions_increase=True)
+
+
+@pytest.mark.parametrize(
+    ("give", "rule"),
+    [
+        (constrain, "the constraint small: i < 1000"),
+        (track_rows, "feature rowTracking"),
+        (forbid_nulls, "kind.*NOT NULL"),
+    ],
+)
+def test_a_rule_that_a_commit_cannot_keep_leaves_its_stream_out(archive, out, give, rule):
+    for channel in ("log:x", "log:y"):
+        fill(archive, channel, 0, 10)
+    pipeline.run(archive.path, out)
+    give(deltalake.DeltaTable(out / "streams/log_x"))
+    for channel in ("log:x", "log:y"):
+        fill(archive, channel, 1000, 10)
+    for _ in range(2):
+        with pytest.raises(penstock.Corrupt, match=f"log:x.*{rule}.*all else is in the tables"):
+            pipeline.run(archive.path, out)
+    assert (len(rows(out, "streams/log_x")), len(rows(out, "streams/log_y")), len(rows(out, "messages"))) == (
+        10,
+        20,
+        40,
+    )
+    if give is constrain:
+        deltalake.DeltaTable(out / "streams/log_x").alter.drop_constraint("small")
+        pipeline.run(archive.path, out)
+        assert len(rows(out, "streams/log_x")) == 20
+
+
+INSIDE = {"name": "o", "type": {"type": "struct", "fields": [{"name": "a", "metadata": {"delta.invariants": "{}"}}]}}
+GENERATED = {"name": "g", "metadata": {"delta.generationExpression": "i + 1"}}
+
+
+@pytest.mark.parametrize(
+    ("properties", "fields", "features", "removes", "rule"),
+    [
+        ({}, [{"name": "i", "metadata": {}}], ["appendOnly", "timestampNtz"], True, None),
+        ({"delta.appendOnly": "true"}, [], [], False, None),
+        ({"delta.appendOnly": "true"}, [], [], True, "appendOnly"),
+        ({"delta.columnMapping.mode": "name"}, [], [], False, "maps its columns"),
+        ({}, [INSIDE], [], False, "column o.*invariant"),
+        ({}, [GENERATED], [], False, "column g.*generated"),
+        ({}, [{"name": "n", "metadata": {"delta.identity.start": 1}}], [], False, "identity"),
+        ({}, [], ["icebergCompatV2"], False, "icebergCompatV2"),
+    ],
+)
+def test_each_rule_of_a_table_is_kept_or_told(properties, fields, features, removes, rule):
+    with pytest.raises(penstock.Invalid, match=rule) if rule else contextlib.nullcontext():
+        check_rules("T", properties, fields, features, [Added("x", 1, 1)], removes=removes)
+
+
+def test_a_copy_without_hidden_files_goes_on(archive, out):
+    fill(archive, "log:x", 0, 10)
+    pipeline.run(archive.path, out)
+    for path in out.glob(".*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    fill(archive, "log:x", 10, 10)
+    pipeline.run(archive.path, out)
+    is_whole(out, "log:x", "log_x", 20)
+
+
+def test_a_data_file_that_is_gone_is_told_with_a_way_on(archive, out):
+    fill(archive, "log:x", 0, 10)
+    pipeline.run(archive.path, out)
+    next((out / "messages").glob("*.parquet")).unlink()
+    for use in (
+        lambda: penstock.tables.read(out, "messages"),
+        lambda: penstock.spark.queries.by_duckdb(str(out), "select count(*) from messages", None),
+        lambda: pipeline.run(archive.path, out, rebuild=["log:x"]),
+    ):
+        with pytest.raises(penstock.NotFound, match=r"the newest version.*remove the table's folder"):
+            use()

@@ -287,3 +287,14 @@ def test_messages_that_an_erasure_holds_back_are_counted(archive, out):
     archive.append("log:x", [{"i": 2}, {"i": 3}], codec="json", times_ns=[2000, 1 << 62])
     found = pipeline.run(archive.path, out)
     assert (found.rows, found.erased) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "kind", ["map<string, {}>", "map<{}, int>", "array<map<string, {}>>", "struct<a: map<string, {}>>"]
+)
+def test_times_without_a_zone_may_be_in_maps(archive, out, kind):
+    fill(archive, "log:x", 0, 10)
+    for more in (0, 10):
+        pipeline.run(archive.path, out, schema={"log:x": "m " + kind.format("timestamp_ntz")})
+        assert len(rows(out, "streams/log_x")) == 10 + more
+        fill(archive, "log:x", 10, 10)

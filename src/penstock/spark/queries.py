@@ -124,6 +124,7 @@ def _define(connection: Any, folder: _Folder, table: str, name: str, width: int)
         return
     opened = folder.open(table)
     files = opened.files()
+    tables.check_files(opened, files)
     if opened.place.is_local and files:
         listed = ", ".join(_text(opened.place.location(file.path)) for file in files)
         columns = ", ".join(_name(field.name) for field in opened.schema)

@@ -15,7 +15,7 @@ from typing import Any
 from penstock.columns.parts import table_name
 from penstock.errors import Busy, Invalid, PenstockError, SystemFailure
 from penstock.record.format.intervals import Interval
-from penstock.tables.delta.places import Place
+from penstock.tables.delta.places import LOG, Place, has_log
 from penstock.tables.delta.table import STATE
 from penstock.tables.schemas import LOSSES, MESSAGES
 from penstock.tables.state import Key, Known, Row, Stored, sql_text
@@ -39,9 +39,9 @@ def locked(out: str | os.PathLike[str] | Place) -> Iterator[None]:
         place.make()
         there = [str(info.base_name) for info in place.list()]
         others = [name for name in there if not name.startswith(".")]
-        if others and LOCK not in there:
+        if others and LOCK not in there and not _has_tables(place):
             raise Invalid(f"{place} holds other files ({', '.join(others[:3])}): name an empty folder for the tables")
-        if (place / "raw" / "_delta_log").list():
+        if (place / "raw" / LOG).list():
             raise Invalid(
                 f"{place} holds tables of an older layout: name another folder, as penstock pipeline ARCHIVE --out {place}-new, and remove "
                 "this one when the new tables are there"
@@ -64,6 +64,12 @@ def locked(out: str | os.PathLike[str] | Place) -> Iterator[None]:
         os.close(fd)
 
 
+def _has_tables(place: Place) -> bool:
+    """Whether tables of a pipeline are there: a copy of the folder may lack its hidden files."""
+    inside = [f"{STREAMS}/{info.base_name}" for info in (place / STREAMS).list()]
+    return any((place / name / STATE).list() for name in ("messages", "losses", *inside))
+
+
 class Folder:
     """The tables of a folder, for the one process that writes them. damaged: gets a line for each stream whose table cannot be read: it
     is left out, and all others are brought up to date."""
@@ -77,28 +83,28 @@ class Folder:
         self.left_out: set[str] = set()
         self.failed: set[str] = set()  # streams whose commit failed: what their tables have is not known
         self._taken: set[str] = set()
+        opened: dict[str, Stored] = {}
         for info in (place / STREAMS).list():
             name = str(info.base_name)
             self._taken.add(name)
-            if not info.is_file:
-                self._open(name)
+            if not info.is_file and (one := self._open(name)) is not None:
+                opened[name] = one
+        chosen = tables_of((name, one.name or "") for name, one in opened.items())
+        self.streams = {channel: opened.pop(name) for channel, name in chosen.items()}
+        for one in opened.values():
+            log.warning("%s is a copy of the table of %s: it is left as it is", one.place, one.name)
         self.erased, self.to_forget = read_erased(place)
         if self.messages.table is None:
             self.messages.state.erased = len(self.erased)
 
-    def _open(self, name: str) -> None:
+    def _open(self, name: str) -> Stored | None:
+        """The table of a stream in a folder, if there is one."""
         try:
             one = Stored(self.place, f"{STREAMS}/{name}", self.known)
         except PenstockError as error:
             self._leave_out(name, error)
-            return
-        if one.name is None or ":" not in one.name:
-            return
-        other = self.streams.setdefault(one.name, one)
-        if other is not one:  # the one in the stream's usual folder is the table, or the first
-            if name == table_name(one.name):
-                self.streams[one.name], one = one, other
-            log.warning("%s is a copy of the table of %s: it is left as it is", one.place, one.name)
+            return None
+        return one if one.name is not None and ":" in one.name else None
 
     def take_changed(self) -> list[Stored]:
         """The tables that got commits since the last call."""
@@ -135,11 +141,12 @@ class Folder:
         return self.streams[channel]
 
     def _is_taken(self, name: str) -> bool:
-        """Whether a table, or somebody's files, have a folder. A first run that failed leaves an empty one."""
+        """Whether a table, or somebody's files, have a folder. A first run that was killed leaves one without a commit."""
         if name not in self._taken:
             return False
-        there = {str(info.base_name) for info in (self.place / STREAMS / name).list()}
-        return name in self.left_out or bool(there - {STATE})
+        inside = self.place / STREAMS / name
+        there = {str(info.base_name) for info in inside.list()}
+        return name in self.left_out or bool(there - {STATE, LOG}) or has_log(inside)
 
     def all(self) -> list[Stored]:
         """All tables of messages and losses."""
@@ -240,6 +247,16 @@ class Folder:
         self._write_erased()
 
 
+def tables_of(named: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Channel → the folder of its table, of tables as (folder, channel): the one with the stream's usual name, or the first. Others are
+    copies."""
+    found: dict[str, str] = {}
+    for folder, channel in sorted(named):
+        if channel not in found or folder == table_name(channel):
+            found[channel] = folder
+    return found
+
+
 def read_erased(place: Place) -> tuple[list[Row], list[str]]:
     """What was erased of a folder's tables: (spans, tables whose earlier versions are still to be deleted)."""
     try:
@@ -268,7 +285,7 @@ def end_batch(place: Place, token: str) -> None:
 def _named_in_log(place: Place, token: str) -> set[str]:
     """The files with a token in their names that a commit has added, even if a later one removed them."""
     found: set[str] = set()
-    log = place / "_delta_log"
+    log = place / LOG
     for info in reversed(log.list()):
         name = str(info.base_name)
         if not name.endswith(".json"):

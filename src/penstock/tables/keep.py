@@ -6,6 +6,7 @@ Deletion and compaction are delta-rs's own; the pipeline's state is not changed 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -15,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.errors import Invalid, NotFound
+from penstock.errors import Invalid, NotFound, SystemFailure
 from penstock.record import Moment, Range, ReadPlanner, intervals
 from penstock.record.format.intervals import Interval
 from penstock.tables import losses
@@ -24,7 +25,7 @@ from penstock.tables.delta.table import Table
 from penstock.tables.folder import Folder, locked
 from penstock.tables.reading import names
 from penstock.tables.schemas import signed
-from penstock.tables.state import Row, Stored, cut_predicate
+from penstock.tables.state import Key, Row, Stored, cut_predicate
 from penstock.util.units import LEAST, MOST, interval
 
 SMALL_BYTES = 32 << 20
@@ -95,6 +96,9 @@ def optimize(out: str | os.PathLike[str] | Place) -> Optimized:
     found = names(place)
     if not found:
         raise NotFound(f"{place} holds no tables: run penstock pipeline ARCHIVE --out {place}")
+    if place.is_local and not os.access(place.path, os.W_OK):  # native code would say it with its calls
+        number = errno.EROFS if os.statvfs(place.path).f_flag & os.ST_RDONLY else errno.EACCES
+        raise SystemFailure(number, f"{place} cannot be optimized: {os.strerror(number)}")
     for name in found:
         table = Table.open(place / name)
         if table is not None:
@@ -186,11 +190,13 @@ def continue_restored(stored: Stored, folder: Folder, survey: ReadPlanner, way: 
     and rows that were erased, may have come back with it: they go."""
     gone: list[str] = []
     if way == "keep":
-        stored.recall()
+        stored.state = stored.recalled()
     elif stored is folder.losses:
         losses.refill(stored)
     else:
+        before = stored.recalled().intervals()
         gone = refill(stored, survey)
+        _tell_lost(stored, folder, survey, before)
     if stored is not folder.losses:
         for info, cut in survey.cuts:
             if stored is folder.messages or info.channel == stored.name:
@@ -202,6 +208,18 @@ def continue_restored(stored: Stored, folder: Folder, survey: ReadPlanner, way: 
         if erased:
             folder.forget({*folder.to_forget, stored.folder})
     stored.accept(gone)
+
+
+def _tell_lost(stored: Stored, folder: Folder, survey: ReadPlanner, before: Mapping[Key, list[Interval]]) -> None:
+    """Says which positions that a table had neither the table nor the archive has."""
+    mine, held = stored.state.intervals(), survey.held(None)
+    for key, parts in sorted(before.items()):
+        lost = intervals.without(parts, intervals.union([*mine.get(key, []), *held.get(key, [])]))
+        if lost:
+            size = sum(high - low for low, high in lost)
+            folder.damaged.append(
+                f"{stored.place}: {size} bytes of {key[0]} from position {lost[0][0]} on were not brought back: the archive has them no more"
+            )
 
 
 def refill(stored: Stored, survey: ReadPlanner) -> list[str]:
@@ -233,7 +251,8 @@ def refill(stored: Stored, survey: ReadPlanner) -> list[str]:
                 elif count:
                     partial.append(row)
     here = {(one.info.epoch, one.info.id) for one in survey.recordings}
-    stored.state.done = [*done, *(row for row in stored.state.done if _key(row) not in here)]
+    purged = (row for row in stored.state.done if _key(row) not in here)
+    stored.state.done = [*done, *(row for row in purged if (signed(row["epoch"]), row["recording"]) in there)]
     stored.state.cover("", 0, 0, [])  # neighbours as one
     return [
         f"epoch = {signed(row['epoch'])} AND recording = {row['recording']} AND position >= {row['start']} AND position < {row['end']}"

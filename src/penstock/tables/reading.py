@@ -17,7 +17,7 @@ from penstock.errors import Corrupt, Invalid, NotFound
 from penstock.tables.delta.files import File
 from penstock.tables.delta.places import Place
 from penstock.tables.delta.table import Table
-from penstock.tables.folder import STREAMS
+from penstock.tables.folder import STREAMS, tables_of
 
 __all__ = ["BUILT_IN", "names", "open_table", "read", "streams", "uris"]
 
@@ -63,13 +63,9 @@ def names(out: Where) -> list[str]:
 def streams(out: Where) -> dict[str, str]:
     """The streams that have a table: channel → `streams/NAME`."""
     place = Place.of(out)
-    found = {}
-    for name in names(place):
-        if name.startswith(f"{STREAMS}/"):
-            channel = _channel_of(place / name)
-            if channel:
-                found[channel] = name
-    return found
+    named = [(name.removeprefix(f"{STREAMS}/"), _channel_of(place / name)) for name in names(place) if "/" in name]
+    found = tables_of((name, channel) for name, channel in named if channel is not None and ":" in channel)
+    return {channel: f"{STREAMS}/{name}" for channel, name in found.items()}
 
 
 def _channel_of(place: Place) -> str | None:
@@ -157,10 +153,7 @@ def read_file(opened: Table, file: File, schema: pa.Schema, stream: str | None =
     try:
         source = opened.place.fs.open_input_file(opened.place.file(file.path))
     except FileNotFoundError as error:
-        raise NotFound(
-            f"version {opened.version} of {opened.place} lacks its file {file.path}: VACUUM or an erasure has deleted it. "
-            "Read a newer version"
-        ) from error
+        raise gone(opened, file) from error
     with source:
         there = set(pq.read_schema(source).names)
         names = {field.name for field in schema if field.name in there} | ({"stream"} if wanted else set())
@@ -172,3 +165,23 @@ def read_file(opened: Table, file: File, schema: pa.Schema, stream: str | None =
     made = pa.Table.from_arrays(arrays, schema=schema)
     # Not by the reader: files that others wrote have views of texts, which it neither compares nor takes.
     return made.filter(pc.equal(found["stream"].cast(pa.string()), stream)) if wanted else made
+
+
+def check_files(opened: Table, files: Sequence[File]) -> None:
+    """`NotFound` if a data file is not there. On an object storage whoever reads it finds that."""
+    for file in files if opened.place.is_local else ():
+        if not os.path.exists(opened.place.file(file.path)):
+            raise gone(opened, file)
+
+
+def gone(opened: Table, file: File) -> NotFound:
+    """The error for a data file that a table's log has and the disk has not."""
+    again = Table.open(opened.place)
+    if again is not None and again.version > opened.version:
+        why = "VACUUM or an erasure has deleted it. Read a newer version"
+    else:
+        why = (
+            "it was deleted, and this is the newest version. Put the file back from a backup, or remove the table's folder: the pipeline "
+            "builds it again from the archive"
+        )
+    return NotFound(f"version {opened.version} of {opened.place} lacks its file {file.path}: {why}")

@@ -16,7 +16,7 @@ from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
 from penstock.record import ReadPlanner, intervals
 from penstock.tables.delta.files import Added
 from penstock.tables.folder import Folder
-from penstock.tables.reading import files_of
+from penstock.tables.reading import check_files, files_of
 from penstock.tables.schemas import of_stream, recording_key
 from penstock.tables.state import State
 from penstock.tables.work.engine import Engine, Progress, Row
@@ -86,6 +86,7 @@ def rebuild(how: How, folder: Folder, survey: ReadPlanner, channel: str) -> None
             f"no table says how the messages of recordings {', '.join(unknown)} (epoch/number) of {channel} are encoded"
         )
     files = files_of(messages, channel)
+    check_files(messages, files)
     token = folder.begin_batch([stored.folder])
     try:
         contract = how.declared(channel, codecs.values())

@@ -19,14 +19,17 @@ from penstock.errors import Invalid
 from penstock.record import RecordingInfo, Truncation, intervals
 from penstock.record.format.intervals import Interval
 from penstock.tables.delta.files import Added
-from penstock.tables.delta.places import Place
+from penstock.tables.delta.places import LOG, Place
 from penstock.tables.delta.table import Table
 from penstock.tables.schemas import signed
 
 Key = tuple[str, int]  # a channel, and the epoch that its positions belong to
 Row = dict[str, Any]
 CACHE = ".known.json"
-LOG = "_delta_log"
+WAYS = (
+    "Say to penstock pipeline what shall become of the rows that are gone: --restored keep leaves them out, --restored refill reads them "
+    "from the archive again"
+)
 
 
 class Restored(Invalid):
@@ -37,7 +40,7 @@ class Restored(Invalid):
 class State:
     """done: what was read, each {channel, epoch, recording, start, end}; cuts: that were followed. codecs: of a stream's recordings, by `recording_key`.
     told: losses that are in the table. seen: the table's version when this was written. erased: how many of the folder's erasures the
-    table has followed."""
+    table has followed. rows: how many the table has with the commit of this state; -1 if that is not known."""
 
     done: list[Row] = field(default_factory=list)
     cuts: list[int] = field(default_factory=list)
@@ -45,6 +48,7 @@ class State:
     told: list[Row] = field(default_factory=list)
     seen: int = -1
     erased: int = 0
+    rows: int = -1
 
     def to_json(self) -> Row:
         """As it is kept."""
@@ -200,6 +204,7 @@ class Stored:
         self._looked = -1  # the newest version up to which others' commits have been looked at
         self._mark: tuple[int, list[int] | None] = -1, None  # the version of which this object knows, and its stamp
         self.is_changed = False
+        self._counted = -1  # the version that has the rows of the state
         self.restored = ""  # how it was set back, if it was and nobody has said what shall become of that
         self.state = State()
         self._is_known = (row := known.find(folder)) is not None
@@ -250,18 +255,16 @@ class Stored:
 
     def _look(self, table: Table) -> None:
         """Looks at the commits since the last look. A RESTORE among them is not passed: each later look finds it again."""
-        for version, operation in table.operations(self._looked):
-            if operation == "RESTORE" and not self.restored:
-                self.restored = f"its version {version} is a RESTORE"
+        self.restored = self.restored or set_back(table, self.state, self._looked)
         if not self.restored:
             self._looked = table.version
         if self.place.is_local:
             self._mark = table.version, stamp(self.place, table.version)
 
-    def recall(self) -> None:
-        """Takes the state that a table had before it was set back."""
-        if self._table is not None and self._lost_commit(self._table):
-            self.state = self._known.state(self.folder)
+    def recalled(self) -> State:
+        """The state that a table had before it was set back."""
+        is_older = self._table is not None and self._lost_commit(self._table)
+        return self._known.state(self.folder) if is_older else self.state
 
     def accept(self, gone: Sequence[str]) -> None:
         """Goes on with a table that was set back, in one commit: a run that dies before it has changed nothing. gone: SQL of rows that go."""
@@ -276,10 +279,7 @@ class Stored:
     def check(self) -> None:
         """`Restored` if it was set back."""
         if self.restored:
-            raise Restored(
-                f"{self.place} was set back: {self.restored}. Say what shall become of the rows that are gone: --restored keep leaves them out, "
-                "--restored refill reads them from the archive again"
-            )
+            raise Restored(f"{self.place} was set back: {self.restored}. {WAYS}")
 
     def commit(
         self,
@@ -291,6 +291,14 @@ class Stored:
     ) -> None:
         """Files and the state, in one commit. schema: with columns that are new."""
         table = self._begin()
+        gone = set(removes)
+        if table is None or replaces:
+            self.state.rows = 0
+        elif self._counted != table.version or self.state.rows < 0:
+            self.state.rows = table.count()
+        self.state.rows += sum(one.rows for one in adds)
+        if table is not None and gone:
+            self.state.rows -= sum(file.rows for file in table.files() if file.path in gone)
         if table is None:
             wanted = schema or self._schema
             assert wanted is not None
@@ -299,6 +307,7 @@ class Stored:
             table.commit(adds, removes, schema=schema, state=self.state.to_json(), replaces=replaces)
         self.is_changed = True
         self._end()
+        self._counted = self._table.version if self._table is not None else -1
 
     def _begin(self) -> Table | None:
         """Before a commit. The state that it writes says up to which version others' commits were looked at. `Restored` as for `check`."""
@@ -322,9 +331,23 @@ class Stored:
         """Deletes rows, and keeps the state, in one commit. How many."""
         table = self._begin()
         assert table is not None
+        self.state.rows = -1  # the commit counts them
         count = table.delete(predicate, self.state.to_json())
         self._end()
         return count
+
+
+def set_back(table: Table, state: State, since: int) -> str:
+    """How the commits behind a version have set back a table, whose state knows of more rows then; empty if they have not. Commits that the
+    log has no more may have, if rows are gone."""
+    gap = False
+    for version, operation in table.operations(since):
+        if operation == "RESTORE":
+            return f"its version {version} is a RESTORE"
+        gap = gap or operation is None
+    if gap and (count := table.count()) < state.rows:
+        return f"it had {state.rows} rows and has {count}, and its log was cleaned up: it does not say whether that was a RESTORE"
+    return ""
 
 
 def cut_predicate(info: RecordingInfo, cut: Truncation) -> str:

@@ -1,4 +1,4 @@
-"""Errors of this library out of the text of another library's error, which called its code: an engine of queries keeps nothing else of them."""
+"""The text of another library's error: in one line; and errors of this library in it, of which an engine of queries keeps nothing else."""
 
 from __future__ import annotations
 
@@ -22,3 +22,11 @@ def find(text: str) -> PenstockError | None:
     own = issubclass(kind, PenstockError) and not issubclass(kind, errors.DecodeError | errors.SystemFailure)
     made: PenstockError = (kind if own else PenstockError)(words.strip())
     return made
+
+
+def in_one_line(error: BaseException) -> str:
+    """An error in one line, of limited length. Those of native code are trees of causes, in colours, with their calls."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    plain = re.split(r"(?i)\s*(?:stack )?backtrace:?\s|\n\s*0: ", plain)[0]
+    lines = [line.strip(" ↳") for line in plain.splitlines() if line.strip(" ↳")]
+    return ": ".join(lines)[:300] or type(error).__name__

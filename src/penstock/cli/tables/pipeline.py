@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -155,8 +156,8 @@ def _schemas(given: list[str]) -> dict[str, str]:
     """The columns of each stream that --schema names; `@FILE` is a file with such a line for each stream."""
     lines: list[str] = []
     for text in given:
-        if not text.startswith("@"):
-            lines.append(text)
+        if not text.startswith("@"):  # UTF-8 whatever the locale is
+            lines.append(os.fsencode(text).decode(errors="surrogateescape"))
             continue
         try:
             found = user_files.read_text(text[1:]).splitlines()

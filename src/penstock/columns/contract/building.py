@@ -20,7 +20,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.columns.fixed import FIRST_TIME, LAST_TIME
+
 Rescue = Callable[[int, str, Any], None]  # row, where in the message, value
+WHOLE_DIGITS = 19  # of the widest whole number
 EXACT = 1 << 53  # whole numbers up to here are exact as float64
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 INSTANT = re.compile(
@@ -202,7 +205,13 @@ def _of(value: Any, cls: type) -> Any:
 def _whole(value: Any, least: int, most: int) -> int:
     if type(value) is float and value.is_integer() and abs(value) <= EXACT:
         value = int(value)
-    if type(value) is Decimal and value == value.to_integral_value():
+    # The exponent comes first: all the digits of 1e999999999 would take minutes.
+    if (
+        type(value) is Decimal
+        and value.is_finite()
+        and value.adjusted() < WHOLE_DIGITS
+        and value == value.to_integral_value()
+    ):
         value = int(value)
     if type(value) is not int or not least <= value <= most:
         raise Misfit
@@ -288,6 +297,8 @@ def _microseconds(value: Any, zoned: bool) -> int:
         raise Misfit
     moment = value.replace(tzinfo=datetime.UTC) if value.tzinfo is None else value
     found = (moment - EPOCH) // datetime.timedelta(microseconds=1)
+    if not FIRST_TIME <= found <= LAST_TIME:  # its zone is behind the end of the calendar: no reader shows the instant
+        raise Misfit
     if rest:
         raise Shortened(found)
     return found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from penstock.columns.contract.building import Into, build
 from penstock.columns.contract.declared import inner, labels
 from penstock.columns.contract.inference import infer
 from penstock.columns.contract.rescue import Rescued
-from penstock.errors import Invalid
+from penstock.errors import Invalid, PenstockError
 
 PIECE = 4096  # messages that are decoded together: an odd one slows down only its own piece
 MODES = ("add", "rescue", "fail")  # what becomes of a key that has no column
@@ -41,7 +42,7 @@ def decode(codec: dict[str, Any], contract: Contract, payload: pa.Array, mode: s
     kind, body = codec["kind"], inner(codec)
     if kind in envelopes.OUTER:
         opened = envelopes.open_envelopes(kind, payload)
-        inside = _decode(body, contract, opened.inner, mode)
+        inside = _decode_all(body, contract, opened.inner, mode)
         whole = opened.whole
         outer = dict(zip((f"o:{field.name}" for field in envelopes.OUTER[kind]), opened.arrays, strict=True))
         arrays = [
@@ -50,13 +51,43 @@ def decode(codec: dict[str, Any], contract: Contract, payload: pa.Array, mode: s
         ]
         errors, rescued = scatter(inside.errors, whole), scatter(inside.rescued, whole)
         return Decoded(inside.contract, arrays, _join_errors(opened.errors, errors), rescued)
-    return _decode(body, contract, payload, mode)
+    return _decode_all(body, contract, payload, mode)
 
 
-def _decode(codec: dict[str, Any], contract: Contract, payload: pa.Array, mode: str) -> Decoded:
+def _decode_all(codec: dict[str, Any], contract: Contract, payload: pa.Array, mode: str) -> Decoded:
     kind = codec["kind"]
-    if kind in ("json", "msgpack", "protobuf", "ros2"):
-        return _in_pieces(codec, contract, payload, mode)
+    if kind not in ("json", "msgpack", "protobuf", "ros2"):
+        return _joined(_guarded(partial(_decode_fixed, codec), contract, payload))
+    parsers = {"protobuf": protos.parser, "ros2": rosmsgs.parser}
+    parse = parsers[kind](codec) if kind in parsers else None
+    decode_piece = partial(_piece, kind, parse, mode)
+    pieces: list[Decoded] = []
+    for at in range(0, max(len(payload), 1), PIECE):
+        pieces += _guarded(decode_piece, contract, payload.slice(at, PIECE))
+        contract = pieces[-1].contract
+    return _joined(pieces)
+
+
+def _guarded(
+    decode_piece: Callable[[Contract, pa.Array], Decoded], contract: Contract, payload: pa.Array
+) -> list[Decoded]:
+    """A piece, decoded. Where that fails, whatever the reason is, its halves: so the fault of a message costs this message alone."""
+    try:
+        return [decode_piece(contract, payload)]
+    except (PenstockError, MemoryError):  # a key without a column, where that is an error
+        raise
+    except Exception as error:
+        count = len(payload)
+        if count < 2:
+            arrays = [pa.nulls(count, column.type) for column in contract]
+            text = messages.describe(error)
+            return [Decoded(contract, arrays, pa.array([text] * count, pa.string()), pa.nulls(count, pa.string()))]
+    first = _guarded(decode_piece, contract, payload.slice(0, count // 2))
+    return first + _guarded(decode_piece, first[-1].contract, payload.slice(count // 2))
+
+
+def _decode_fixed(codec: dict[str, Any], contract: Contract, payload: pa.Array) -> Decoded:
+    kind = codec["kind"]
     if kind in ("struct", "array"):
         arrays, errors = fixed.decode(codec, payload)
     elif kind == "frame":
@@ -83,16 +114,11 @@ def _as(array: pa.Array | None, column: Column, count: int, rescued: Rescued) ->
     return build(array.to_pylist(), column.type, Into(rescued, has_bytes=True), key_text(column.label))
 
 
-def _in_pieces(codec: dict[str, Any], contract: Contract, payload: pa.Array, mode: str) -> Decoded:
-    parsers = {"protobuf": protos.parser, "ros2": rosmsgs.parser}
-    parse = parsers[codec["kind"]](codec) if codec["kind"] in parsers else None
-    pieces = []
-    for at in range(0, max(len(payload), 1), PIECE):
-        piece = _piece(codec["kind"], parse, contract, payload.slice(at, PIECE), mode)
-        contract = piece.contract
-        pieces.append(piece)
+def _joined(pieces: list[Decoded]) -> Decoded:
+    """Pieces as one: each has the columns of the one before, and maybe more."""
     if len(pieces) == 1:
         return pieces[0]
+    contract = pieces[-1].contract
     arrays = [
         pa.concat_arrays(
             [
@@ -106,7 +132,7 @@ def _in_pieces(codec: dict[str, Any], contract: Contract, payload: pa.Array, mod
     return Decoded(contract, arrays, errors, rescued)
 
 
-def _piece(kind: str, parse: protos.Parser | None, contract: Contract, payload: pa.Array, mode: str) -> Decoded:
+def _piece(kind: str, parse: protos.Parser | None, mode: str, contract: Contract, payload: pa.Array) -> Decoded:
     count = len(payload)
     rescued = Rescued()
     if kind == "json" and (alike := fast_json.decode(contract, payload)) is not None:
@@ -147,7 +173,7 @@ def _parse(parse: protos.Parser, payload: pa.Array, rescued: Rescued) -> tuple[l
                 rescued(at, place, found[0] if len(found) == 1 else found)
         except Exception as error:  # any error of a decoder is that message's error
             rows.append(None)
-            messages.note(errors, at, str(error) or type(error).__name__)
+            errors[at] = messages.describe(error)
     return rows, errors
 
 

@@ -82,15 +82,26 @@ def note(errors: Errors, at: int, text: str) -> None:
     errors[at] = text[:ERROR_MAX].encode("utf-8", "replace").decode()
 
 
+def describe(error: Exception) -> str:
+    """A decoder's error in a line of limited length."""
+    errors: Errors = {}
+    note(
+        errors, 0, "it is nested too deep" if isinstance(error, RecursionError) else str(error) or type(error).__name__
+    )
+    return errors[0]
+
+
 def _one(parse: Any, item: bytes, at: int, errors: Errors) -> Any:
     try:
         return parse(item)
-    except RecursionError:
-        note(errors, at, "it is nested too deep")
     except Exception as error:  # any error of a decoder is that message's error
-        if parse is msgspec.msgpack.decode and "imestamp" in str(error) and (found := _with_odd_stamps(item)):
+        if (
+            parse is msgspec.msgpack.decode
+            and any(mark in item for mark in STAMPS)
+            and (found := _with_odd_stamps(item))
+        ):
             return found
-        note(errors, at, HALF if parse is _decode_json and _has_half(item) else str(error) or type(error).__name__)
+        errors[at] = HALF if parse is _decode_json and _has_half(item) else describe(error)
     return None
 
 

@@ -1,6 +1,6 @@
-"""Protobuf messages as columns, by their descriptor: structs, lists, maps and times, as Spark's `from_protobuf` has them.
+"""Protobuf messages as columns, by their descriptor: structs, lists, maps and times, nearly as Spark's `from_protobuf` has them.
 
-uint32 is a bigint and uint64 a decimal, which hold every value; a duration is its nanoseconds; an enumeration is its name.
+uint32 is a bigint and uint64 a decimal, which hold every value; a duration is its nanoseconds; a wrapper is its value; an enumeration is its name.
 """
 
 from __future__ import annotations

@@ -63,6 +63,10 @@ def parse(text: str) -> dict[str, pa.DataType]:
     """Name → type of `px double, ts timestamp`. `Invalid` says what is wrong with the text."""
     if not isinstance(text, str):
         raise Invalid(f"{text!r} is no text, such as 'px double, ts timestamp'")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Invalid(f"{text.strip()!a} is no schema: names of columns are UTF-8") from None
     return _Parser(text).columns()
 
 

@@ -67,9 +67,12 @@ def _statistics(about: Any) -> tuple[int, dict[str, Any]]:
         nulls[name] = sum(one.null_count for one in found)
         known = [one for one, group in zip(found, groups, strict=True) if one.null_count < group.num_values]
         if known and all(one.has_min_max for one in known):
-            least, most = (
-                _bound(pick(getattr(one, side) for one in known)) for pick, side in ((min, "min"), (max, "max"))
-            )
+            try:
+                least, most = (
+                    _bound(pick(getattr(one, side) for one in known)) for pick, side in ((min, "min"), (max, "max"))
+                )
+            except (ArithmeticError, ValueError):  # a value that Python has not: the log lacks only its statistics
+                continue
             if least is not None and most is not None:
                 low[name], high[name] = least, most
     return about.num_rows, {"numRecords": about.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}
@@ -98,3 +101,18 @@ def same_type(one: pa.DataType, other: pa.DataType) -> bool:
             a.name == b.name and same_type(a.type, b.type) for a, b in zip(one, other, strict=True)
         )
     return bool(one == other)
+
+
+def _parts(kind: pa.DataType) -> list[pa.DataType]:
+    """The types directly inside of a type."""
+    return [kind.field(number).type for number in range(kind.num_fields)]
+
+
+def holds_local_times(kind: pa.DataType) -> bool:
+    """Whether a type has times without a zone, anywhere inside."""
+    return (pa.types.is_timestamp(kind) and kind.tz is None) or any(map(holds_local_times, _parts(kind)))
+
+
+def holds_local_times_in_maps(kind: pa.DataType) -> bool:
+    """The same inside of a map."""
+    return (pa.types.is_map(kind) and holds_local_times(kind)) or any(map(holds_local_times_in_maps, _parts(kind)))

@@ -13,6 +13,8 @@ from penstock.util import storage
 from penstock.util.storage import reached
 
 # What delta-rs mistakes in a path: it takes `%20` for a space, and so opens another folder's table; with `[` it panics.
+LOG = "_delta_log"
+COMMIT = re.compile(r"\d{20}\..*(json|parquet)$")
 REFUSED = re.compile(r"%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f\[\\\]^|]")
 
 
@@ -103,3 +105,15 @@ class Place(storage.Place):
 
         found = self.fs.get_file_info(pafs.FileSelector(self.path, allow_not_found=True))
         return sorted(found, key=lambda info: str(info.base_name))
+
+
+def has_log(place: Place) -> bool:
+    """Whether a folder has a table: a commit, or a checkpoint."""
+    return any(COMMIT.match(str(info.base_name)) for info in (place / LOG).list())
+
+
+def clear(*folders: Place) -> None:
+    """Deletes the files of folders."""
+    for folder in folders:
+        for info in folder.list():
+            folder.delete(info.base_name)

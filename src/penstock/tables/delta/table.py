@@ -12,13 +12,16 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
 from penstock.errors import Busy, Corrupt, Invalid, NotFound, PenstockError
-from penstock.tables.delta.files import Added, File, same_type
-from penstock.tables.delta.places import Place
+from penstock.tables.delta.files import Added, File, holds_local_times, holds_local_times_in_maps, same_type
+from penstock.tables.delta.places import LOG, Place, clear, has_log
+from penstock.tables.delta.rules import check_rules
+from penstock.util.errors_in_text import in_one_line
 from penstock.util.extras import explain_missing
 
 if TYPE_CHECKING:
@@ -49,7 +52,7 @@ class Table:
                 raise NotFound(f"{place} has no version {version}: {why}the newest is {newest.version}") from error
             if isinstance(error, deltalake.exceptions.TableNotFoundError):
                 return None
-            raise Corrupt(f"the log of {place} cannot be read: {_line(error)}") from error
+            raise Corrupt(f"the log of {place} cannot be read: {in_one_line(error)}") from error
 
     @classmethod
     def create(
@@ -67,6 +70,12 @@ class Table:
         deltalake = _deltalake()
         from deltalake.transaction import create_table_with_add_actions
 
+        late = [one for one in schema if holds_local_times_in_maps(one.type)]
+        if late:  # delta-rs gives such a column the feature that it takes only where there is a table
+            rest = pa.schema([one for one in schema if one not in late])
+            made = cls.create(place, rest, name=name, description=description)
+            made.commit(adds, schema=schema, state=state, marks=marks)
+            return made
         place.make()
         try:
             create_table_with_add_actions(
@@ -82,10 +91,12 @@ class Table:
         except (deltalake.exceptions.DeltaError, OSError) as error:
             if "already exists" in str(error):
                 raise Busy(f"another writer has created {place} meanwhile: run it again") from error
-            raise PenstockError(f"{place} cannot be created: {_line(error)}") from error
-        made = cls.open(place)
-        assert made is not None
-        return made
+            if not has_log(place):  # nothing is left of it
+                clear(place / STATE, place / LOG)
+            raise PenstockError(f"{place} cannot be created: {in_one_line(error)}") from error
+        found = cls.open(place)
+        assert found is not None
+        return found
 
     @property
     def version(self) -> int:
@@ -127,7 +138,7 @@ class Table:
             yield
         except (deltalake.exceptions.DeltaError, OSError) as error:
             kind = Busy if isinstance(error, deltalake.exceptions.CommitFailedError) else PenstockError
-            raise kind(f"the commit to {self.place} failed: {_line(error)}") from error
+            raise kind(f"the commit to {self.place} failed: {in_one_line(error)}") from error
 
     def files(self) -> list[File]:
         """Its Parquet files."""
@@ -155,33 +166,29 @@ class Table:
         """The version of an application's last transaction."""
         return self._found.transaction_version(app)
 
-    def _has(self, app: str, version: int) -> bool:
-        there = self.mark(app)
-        return there is not None and there >= version
-
     def has_same_rows(self, since: int) -> bool:
         """Whether rows and columns are those of an earlier version, as far as the log says."""
         if since > self.version:
             return False
         unknown: list[dict[str, Any]] = [{"add": {}}]  # a commit that the log has no more may have changed anything
-        for number in range(since + 1, self.version + 1):
-            for action in self._actions(number) or unknown:
-                changed = [found for kind, found in action.items() if kind in ("add", "remove", "metaData")]
-                if any(found.get("dataChange", True) for found in changed):
-                    return False
-        return True
+        actions = chain.from_iterable(self._actions(one) or unknown for one in range(since + 1, self.version + 1))
+        changed = (found for one in actions for kind, found in one.items() if kind in ("add", "remove", "metaData"))
+        return not any(found.get("dataChange", True) for found in changed)
 
-    def operations(self, since: int) -> Iterator[tuple[int, str]]:
-        """(version, operation) of later commits, as far as the log goes back."""
+    def operations(self, since: int) -> Iterator[tuple[int, str | None]]:
+        """(version, operation) of later commits; None for one that the log has no more."""
         for version in range(since + 1, self.version + 1):
-            for action in self._actions(version) or ():
+            actions = self._actions(version)
+            if actions is None:
+                yield version, None
+            for action in actions or ():
                 if found := action.get("commitInfo"):
                     yield version, str(found.get("operation", ""))
 
     def _actions(self, version: int) -> list[dict[str, Any]] | None:
         """What a commit did; None if the log does not go back so far."""
         try:
-            return [json.loads(line) for line in (self.place / "_delta_log").read(f"{version:020d}.json").splitlines()]
+            return [json.loads(line) for line in (self.place / LOG).read(f"{version:020d}.json").splitlines()]
         except FileNotFoundError:
             return None
 
@@ -209,9 +216,7 @@ class Table:
     def vacuum(self, hours: int) -> int:
         """Deletes files that were replaced longer ago, and those that are older and that no commit has. How many."""
         with self._altering():
-            gone = self._found.vacuum(
-                retention_hours=hours, enforce_retention_duration=False, dry_run=False, full=hours > 0
-            )
+            gone = self._found.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=hours > 0)
         return len(gone)
 
     def forget(self) -> None:
@@ -221,7 +226,7 @@ class Table:
         with self._altering():
             self._found.update_incremental()
             self._found.create_checkpoint()
-        log = self.place / "_delta_log"
+        log = self.place / LOG
         for info in log.list():
             number = re.match(r"\d{20}", str(info.base_name))
             if number and int(number[0]) < self.version:
@@ -242,7 +247,7 @@ class Table:
             if again is not None and again.mark(APP) != number:
                 raise Busy(f"another pipeline is writing to {self.place}: run it again") from error
             raise Corrupt(
-                f"{self.place}/{STATE}/{_state_file(number)} cannot be read ({_line(error)}): remove {self.place} and run the "
+                f"{self.place}/{STATE}/{_state_file(number)} cannot be read ({in_one_line(error)}): remove {self.place} and run the "
                 "pipeline again"
             ) from error
 
@@ -262,16 +267,18 @@ class Table:
         version; a mark that is there already means that this commit was made: then nothing is done. replaces: `adds` and `schema` are all
         that the table has from now on. `Busy` if another writer's commit came between; `Invalid` for a column that has another type.
         """
-        if marks and all(self._has(app, version) for app, version in marks.items()):
+        if marks and all((there := self.mark(app)) is not None and there >= one for app, one in marks.items()):
             return
         deltalake = _deltalake()
         from deltalake.transaction import PostCommitHookProperties
 
+        gone = [] if replaces else list(removes)
+        self._check_rules(adds, replaces or bool(gone))  # before the state is written
         before = self.mark(APP) or 0
         number, properties = _next(self.place, before, state, marks, 0 if replaces else 3)
-        gone = [] if replaces else list(removes)
 
         def prepare() -> None:
+            self._check_rules(adds, replaces or bool(gone))
             if schema is not None:
                 self._allow(schema)
                 if not replaces:
@@ -316,12 +323,14 @@ class Table:
                 is_conflict = isinstance(error, deltalake.exceptions.CommitFailedError)
                 if again is None or not is_conflict or not left:
                     kind = Busy if is_conflict else PenstockError
-                    raise kind(f"the commit to {self.place} failed: {_line(error)}") from error
+                    raise kind(f"the commit to {self.place} failed: {in_one_line(error)}") from error
                 self._found = again._found
-        with (
-            self._altering()
-        ):  # a snapshot that is not brought up to date fails at the next commit of the same application
+        with self._altering():  # an old snapshot fails at the next commit of the same application
             self._found.update_incremental()
+
+    def _check_rules(self, adds: Sequence[Added], removes: bool) -> None:
+        properties, fields = self._found.metadata().configuration, json.loads(self._found.schema().to_json())["fields"]
+        check_rules(self.place, properties, fields, self._found.protocol().writer_features or (), adds, removes=removes)
 
     def _add_columns(self, schema: pa.Schema) -> None:
         deltalake = _deltalake()
@@ -338,7 +347,7 @@ class Table:
         deltalake = _deltalake()
         there = {f.name: f.type for f in self.schema}
         fresh = [f for f in schema if there.get(f.name) != f.type]
-        if any(pa.types.is_timestamp(f.type) and f.type.tz is None for f in fresh):
+        if any(holds_local_times(f.type) for f in fresh):
             features = self._found.protocol().reader_features or []
             if "timestampNtz" not in features:
                 self._found.alter.add_feature(
@@ -382,14 +391,6 @@ def _next(
         (place / STATE).write(_state_file(number), json.dumps(state).encode())
         transactions.append(Transaction(APP, number))
     return number, CommitProperties(app_transactions=transactions, max_commit_retries=retries)
-
-
-def _line(error: BaseException) -> str:
-    """An error in one line. Those of the log are trees of causes, in colours."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
-    plain = re.split(r"(?i)\s*(?:stack )?backtrace:?\s|\n\s*0: ", plain)[0]  # of native code
-    lines = [line.strip(" ↳") for line in plain.splitlines() if line.strip(" ↳")]
-    return ": ".join(lines)[:300] or type(error).__name__
 
 
 def _deltalake() -> Any:

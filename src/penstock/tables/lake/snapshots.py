@@ -16,7 +16,7 @@ from penstock.tables.delta.places import Place
 from penstock.tables.delta.table import Table
 from penstock.tables.folder import erased_spans, read_erased
 from penstock.tables.reading import files_of, open_table, streams
-from penstock.tables.state import State, has_version, stamp
+from penstock.tables.state import WAYS, Restored, State, has_version, set_back, stamp
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,10 @@ class Snapshots:
             except NotFound:
                 self._known.pop(stream, None)
                 return None
-            known = Snapshot(table, table.schema, State.of(table.state()), files_of(table), ()), _stamp(table)
+            state = State.of(table.state())
+            if how := set_back(table, state, state.seen):  # its state knows rows as read that are gone
+                raise Restored(f"{table.place} was set back: {how}. {WAYS}")
+            known = Snapshot(table, table.schema, state, files_of(table), ()), _stamp(table)
             self._known[stream] = known
         found = known[0]
         return replace(found, erased=self._erased(stream, found.state.erased))
