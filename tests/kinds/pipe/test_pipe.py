@@ -543,7 +543,7 @@ def test_a_send_beside_an_open_claim_never_waits_for_it():
         with push.claim(1) as first:
             first[:] = b"a"
             for wait in (lambda: push.send(b"x"), lambda: push.claim(1), lambda: asyncio.run(push.send_async(b"x"))):
-                with pytest.raises(penstock.Busy, match="pipe:own.*: a claim of this publication is open: commit"):
+                with pytest.raises(penstock.Busy, match=r"pipe:own.*: a claim of this publication is open: commit"):
                     wait()
             assert push.offer(b"x") is None
             with penstock.subscribe("pipe:own") as other:
