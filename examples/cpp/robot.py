@@ -1,6 +1,6 @@
 """The Python side of the robot: sends poses, reads the commands of C++ and the frames of its camera. `python examples/cpp/robot.py`
 
-The four programs start in any order.
+The four programs start in any order. This one is done last, and removes the channels: the next run begins with new ones.
 """
 
 import math
@@ -28,3 +28,6 @@ with (
         f"robot: {len(answered)} commands in order: {answered == list(range(COUNT))}, "
         f"{len(frames)} frames in order: {frames == list(range(FRAMES))}"
     )
+
+for name in ("log:robot/command", "log:robot/pose", "frames:robot/camera"):
+    penstock.remove(name)

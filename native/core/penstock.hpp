@@ -120,11 +120,21 @@ template <MessageType T = std::string> class Subscription : public SubscriptionH
 
     // ---- of a pipe ----
 
-    void acknowledge() { open_->acknowledge_pipe(); } // all messages received so far
+    // Elsewhere these three throw `unsupported`.
+    void acknowledge() { // all messages received so far
+        open_->need_pipe("acknowledge");
+        open_->acknowledge_pipe();
+    }
     // The messages that were received and not acknowledged go to others when it closes.
-    void requeue_on_close() { open_->requeue_on_close(); }
+    void requeue_on_close() {
+        open_->need_pipe("requeue_on_close");
+        open_->requeue_on_close();
+    }
     // Whether the last message was given to another subscription before, which died.
-    bool redelivered() { return open_->redelivered(); }
+    bool redelivered() {
+        open_->need_pipe("redelivered");
+        return open_->redelivered();
+    }
 
     class Iterator {
       public:

@@ -85,8 +85,20 @@ def test_a_control_channel_steps_and_stops(drive, capsys):
     assert "'nothing'" in err
 
 
-def test_the_keys_of_a_terminal_are_read(drive):
-    """A dot plays one message in a pause, q ends; the terminal is as before."""
+def test_a_pause_that_nothing_ends_is_refused(drive, capsys):
+    """Without a terminal in front and without a channel of commands."""
+    command = ["play", str(drive.path), "--pause"]
+    assert run([*command, "--json"]) != 0
+    child = subprocess.run([sys.executable, "-m", "penstock", *command], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)  # fmt: skip
+    assert child.returncode != 0
+    for said in (child.stderr, capsys.readouterr().err):
+        assert "--pause needs something that ends the pause" in " ".join(said.split())
+    assert penstock.list_channels() == []
+
+
+@pytest.mark.parametrize("controlling", [True, False])
+def test_the_keys_of_a_terminal_are_read(controlling, drive):
+    """A dot plays one message in a pause, q ends; the terminal is as before. Also if it is not the process' controlling one."""
     heard = penstock.subscribe("log:n")
     leader, follower = pty.openpty()
     command = [sys.executable, "-m", "penstock", "play", str(drive.path), "--pause"]
@@ -96,7 +108,8 @@ def test_the_keys_of_a_terminal_are_read(drive):
         import fcntl
         import termios
 
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        if controlling:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
     child = subprocess.Popen(command, stdin=follower, stdout=subprocess.PIPE, stderr=follower, preexec_fn=in_front)
     os.close(follower)

@@ -120,7 +120,8 @@ void recv(const std::string &uri, int count) {
     std::string numbers;
     for (const std::string &one : got) numbers += (numbers.empty() ? "" : ",") + one;
     std::printf("%s %s lost %lld redelivered %d\n", end.c_str(), numbers.c_str(),
-                static_cast<long long>(subscription.lost_messages()), subscription.redelivered() ? 1 : 0);
+                static_cast<long long>(subscription.lost_messages()),
+                uri.starts_with("pipe:") && subscription.redelivered() ? 1 : 0);
     std::fflush(stdout);
     if (whole("hang")) std::this_thread::sleep_for(1h);
 }
@@ -176,6 +177,50 @@ void send_shapes(const std::string &uri, int count) {
         frame.commit();
     }
     std::printf("sent %d\n", count);
+}
+// One line for each thing that is refused: its code and its text.
+template <class Work> void refused(Work &&work) {
+    try {
+        work();
+        std::puts("taken");
+    } catch (const Error &error) {
+        std::printf("%d %s\n", static_cast<int>(error.code), error.what());
+    }
+}
+void refuse() {
+    using namespace penstock;
+    for (const int64_t wrong : {0, 1000, -1})
+        for (const char *kind : {"log:w", "ring:w", "pipe:w", "sync:w"})
+            refused([&] { Publication<>(kind, {.capacity = wrong}); });
+    refused([] { Subscription<>("log:w", {.capacity = 0}); });
+    refused([] { Publication<>("log:w", {.stream_id = (int64_t{1} << 32) + 1}); });
+    refused([] { Publication<>("log:a\nb"); });
+    refused([] { Publication<>(std::string_view("log:a\0b", 7)); });
+    refused([] { FramePublication<>("frames:w", {.shape = {4}, .buffers = 1}); });
+    refused([] { Member<>("sync:w", {.drop_after = -1s}); });
+    FramePublication<> camera("frames:cam", {.shape = {4, 4}});
+    refused([] { FramePublication<>("frames:cam", {.shape = {4, 5}}); });
+    refused([] { FrameSubscription<>("frames:cam", {.shape = {4}}); });
+    refused([] { FramePublication<>("frames:cam", {.varies = true}); });
+    refused([] { FrameSubscription<>("frames:cam", {.varies = true}); });
+    for (const char *text : {"not JSON", "[1,2]", "3", "{\"a\":1e}", "{\"a\":1} x"})
+        refused([&] { camera.claim(0s).describe(1, 0, 0, text); });
+    refused([&] { camera.claim(0s).describe(1, 0, 0, "{\"a\":-1.5e3,\"b\":[0,null,\"c\"]}"); });
+    Publication<> log("log:l");
+    Subscription<> reader("log:l");
+    refused([&] { reader.acknowledge(); });
+    refused([&] { reader.requeue_on_close(); });
+    refused([&] { reader.redelivered(); });
+    Member<> member("sync:m");
+    refused([&] { member.send("x", std::string(100'000, 'a'), 0s); });
+    Publication<> pipe("pipe:p");
+    {
+        const auto claim = pipe.claim(4, 0s);
+        refused([&] { pipe.claim(4); });
+        refused([&] { pipe.send("x"); });
+    }
+    refused([&] { pipe.send("x", 0s); });
+    for (const char *made : {"frames:cam", "log:l", "pipe:p"}) penstock::remove(made);
 }
 void send_too_large(const std::string &uri) { penstock::FramePublication<uint16_t>(uri).claim_shape({9, 3}, 0s); }
 void recv_shapes(const std::string &uri, int count) {
@@ -285,6 +330,7 @@ int main(int argc, char **argv) {
         else if (what == "send_points") send_points(uri, count);
         else if (what == "recv_points") recv_points(uri, count);
         else if (what == "send_too_large") send_too_large(uri);
+        else if (what == "refuse") refuse();
         else if (what == "remove") penstock::remove(uri);
         else return 2;
     } catch (const Error &error) {

@@ -3,6 +3,7 @@
 import itertools
 import math
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -55,8 +56,7 @@ def test_the_robot_starts_in_any_order(robot, rng, channel_folder):
             "robot": "robot: 200 commands in order: True, 100 frames in order: True",
         }, order
         assert said["logger"].startswith("logger: 200 commands, up to ")
-        for status in penstock.list_channels():
-            penstock.remove(status.channel)
+        assert penstock.list_channels() == []  # the next run begins anew
 
 
 @pytest.mark.parametrize("how", ["send", "claim"])
@@ -217,3 +217,29 @@ def test_a_link_in_place_of_a_channel_is_refused(end, channel_folder, tmp_path):
     (tmp_path / "elsewhere").write_bytes(b"")
     (channel_folder / "x.log").symlink_to(tmp_path / "elsewhere")
     assert "it is a symbolic link" in end("recv", "log:x", 0, "recv").failed()
+
+
+def test_what_has_no_effect_is_refused_in_one_line(end):
+    """Before a channel is made, with the channel's name, and never by waiting for itself."""
+    said = end("refuse", "-", 0, "-").said().splitlines()
+    codes = [line.partition(" ")[0] for line in said]
+    invalid, mismatch, unsupported, too_large, busy = "8", "1", "9", "7", "2"
+    assert codes == [
+        *[invalid] * 18, *[mismatch] * 4, *[invalid] * 5, "taken", *[unsupported] * 3, too_large, busy, busy, "taken",
+    ], said  # fmt: skip
+    capacities, others = said[:12], said[12:18]
+    for line, kind in zip(capacities, ["log:w", "ring:w", "pipe:w", "sync:w"] * 3, strict=True):
+        assert f"{kind}: capacity is " in line
+    assert all("w: " in line or "'log:a\\x0" in line for line in others), others
+    assert all("exists with shape=[4,4], not" in line for line in said[18:20]), said[18:20]
+    assert "sync:m: a type of 100000 bytes" in said[31]
+    assert penstock.list_channels() == []
+
+
+def test_a_field_that_is_named_twice_does_not_compile(tmp_path):
+    compiler = shutil.which("c++") or shutil.which("g++") or pytest.skip("there is no C++ compiler here")
+    (tmp_path / "a.cpp").write_text("#include <penstock.hpp>\nstruct D { int x; };\nPENSTOCK_STRUCT(D, x, x);\n")
+    command = [compiler, "-std=c++20", "-fsyntax-only", "-I", penstock.get_include(), str(tmp_path / "a.cpp")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "a field of a struct is named once" in done.stderr

@@ -1,5 +1,7 @@
 """Training sets against their recordings: each row is looked up by its positions, and each partner is found again by a slow rule."""
 
+import hashlib
+import itertools
 import json
 import os
 import signal
@@ -279,3 +281,64 @@ def test_the_command_makes_the_same_set(archive, tmp_path, rng, capsys):
     assert json.loads(capsys.readouterr().out)["rows"] == 300
     assert run(["dataset", str(archive.path), "--align", "log:imu", "--to", str(tmp_path / "c")]) == 1
     assert "not an empty folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("window", [1024, 3])
+@pytest.mark.parametrize("pick", ["latest", "nearest"])
+@pytest.mark.parametrize("tolerance", [None, 2 * MS])
+def test_a_clock_that_steps_back_gives_no_wrong_partner(tolerance, pick, window, archive, tmp_path, rng, monkeypatch):
+    """Within the window all partners are right. Beyond it a row of a time that the clock ran through twice may lack one."""
+    monkeypatch.setattr("penstock.datasets.streams.WINDOW", window)
+    times = [n + rng.choice((0, 0, 0, -1, -4, -30, 2)) for n in range(200)]
+    archive.append(
+        "log:row", [b"x"] * 250, times_ns=[MS * (100 + n) for n in sorted(rng.choices(range(-20, 230), k=250))]
+    )
+    archive.append("log:back", [b"%d" % n for n in range(200)], times_ns=[MS * (100 + n) for n in times])
+    penstock.dataset(
+        archive.path, tmp_path / "set", align="log:row", others=["log:back"], pick=pick,
+        tolerance=None if tolerance is None else tolerance / 1e9,
+    )  # fmt: skip
+    there = messages(archive, "log:back")
+    wrong, without = [], 0
+    for row in by_duckdb(tmp_path / "set"):
+        found = None if row["back_position"] is None else (row["back_recording"], row["back_position"])
+        right = slow_partner(there, row["row_time"], tolerance, pick)
+        without += found is None is not right
+        wrong += [(row["row_time"], found, right)] if found not in (right, None) else []
+    assert wrong == []
+    assert (without > 0) == (window == 3)
+    (told,) = [
+        one
+        for one in json.loads((tmp_path / "set" / "certificate.json").read_text())["streams"]
+        if one["channel"] == "log:back"
+    ]
+    assert told["steps_back"] == sum(b < a for a, b in itertools.pairwise(times))
+
+
+def test_rows_that_step_back_are_in_order(archive, tmp_path):
+    """A few messages of the aligned stream out of order are rows in order, and each has its partner."""
+    archive.append("log:row", [b"x"] * 6, times_ns=[MS * n for n in (1, 4, 2, 3, 6, 5)])
+    archive.append("log:imu", [b"y"] * 6, times_ns=[MS * n for n in range(1, 7)])
+    penstock.dataset(archive.path, tmp_path / "set", align="log:row", others=["log:imu"])
+    rows = by_duckdb(tmp_path / "set")
+    assert [row["row_time"] for row in rows] == [row["imu_time"] for row in rows] == [MS * n for n in range(1, 7)]
+
+
+def test_each_file_of_a_set_has_its_checksum(archive, tmp_path):
+    pytest.importorskip("PIL", reason="Pillow is not installed")
+    with (
+        penstock.publish("frames:cam", shape=(4, 4), dtype="u1", when_slow="wait") as pub,
+        archive.record("frames:cam", pixels=True),
+    ):
+        for n in range(3):
+            pub.send(np.full((4, 4), n, "u1"), timeout=60)
+    folder = tmp_path / "set"
+    penstock.dataset(archive.path, folder, align="frames:cam", images="png")
+    told = json.loads((folder / "certificate.json").read_text())
+    sums = {one["path"]: (one["bytes"], one["sha256"]) for one in [*told["files"], *told["images"]]}
+    assert sums == {
+        str(one.relative_to(folder)): (one.stat().st_size, hashlib.sha256(one.read_bytes()).hexdigest())
+        for one in folder.rglob("*")
+        if one.is_file() and one.name != "certificate.json"
+    }
+    assert len(told["images"]) == 3

@@ -1,6 +1,7 @@
 """Live channels as data sets: the parent opens nothing, workers share the messages, killed ones lose none of a pipe, and the end ends it."""
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -263,3 +264,19 @@ def test_torch_loads_each_message_once_without_a_warning(kind):
 def feed(kind):
     with publish(kind) as pub:
         send(pub, 1000)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shards_have_each_message_once(kind):
+    """For processes that are no workers of a DataLoader. A pipe shares its messages out itself, and says so."""
+    with publish(kind) as pub:
+        data = penstock.live_dataset(f"{kind}:live")
+        if kind == "pipe":
+            with pytest.raises(penstock.Unsupported, match="each message goes to one process anyway"):
+                data.shard(0, 2)
+            return
+        parts = [iter(pickle.loads(pickle.dumps(data.shard(rank, 3)))) for rank in range(3)]
+        send(pub, 60)
+    found = [numbers(part) for part in parts]
+    assert sorted(itertools.chain(*found)) == list(range(60))
+    assert all(found)

@@ -10,8 +10,9 @@ from mcap.reader import make_reader
 from PIL import Image
 
 import penstock
-from penstock.export import mcap_images
+from penstock.export import mcap, mcap_images
 from penstock.export.mcap import export_mcap, import_mcap
+from penstock.record import merged
 
 SHAPE = (6, 8, 3)
 PATIENCE = 60
@@ -104,3 +105,24 @@ def test_raw_frames_among_pictures_are_on_the_same_topic(archive, tmp_path):
     again = penstock.Archive(tmp_path / "again")
     import_mcap(again, tmp_path / "o.mcap")
     assert sum(info.messages for info in again.list()) == 4
+
+
+def test_a_frame_that_does_not_decode_is_left_out(archive, tmp_path, monkeypatch):
+    """One frame whose fields are not JSON costs itself. Its position is told, and what is beside it is all there."""
+    record(archive, [picture(number) for number in range(3)], True)
+    archive.append("log:other", [b"x"] * 9)
+    positions = []
+
+    def damaged(*arguments):
+        for message in merged(*arguments):
+            broken = message.payload.replace(b'{"n":1}', b"no JSON")
+            if broken != message.payload:
+                positions.append(message.position)
+            yield message._replace(payload=broken)
+
+    monkeypatch.setattr(mcap, "merged", damaged)
+    told = []
+    done = export_mcap(archive.path, tmp_path / "o.mcap", on_skip=told.append)
+    (place,) = positions
+    text = f"frames:cam: 1 frames that do not decode are left out, at positions {place:,} to {place:,}"
+    assert (told, done.rows) == ([text], 2 + 9)

@@ -349,7 +349,7 @@ class ToySubscription(Handle, Subscription[Any]):
             self.check_open()
             if not self.queue:
                 if self._ended():
-                    raise EndOfStream(f"{self.channel}: every publication has closed, and all was read")
+                    raise EndOfStream(f"{self.channel}: every publication has closed or died, and all was read")
                 self.calm()
                 return None
             body, self._last = taken = self.queue.popleft()

@@ -135,7 +135,7 @@ class ReaderEnd : public StreamEnd {
     virtual void add_watches(WatchSet &at) = 0;                    // there was nothing: what will change
     // After a look that found nothing: whether the stream has ended. There has been a publication, none is left, all was read.
     virtual bool ended() = 0;
-    virtual std::string why_ended() const { return "every publication has closed, and all was read"; }
+    virtual std::string why_ended() const { return "every publication has closed or died, and all was read"; }
     virtual std::string why_lost() const { return {}; } // if it has ended without a word of a publication that may come back
     virtual std::string why_waiting() { return {}; } // of a wait for the end: which participant keeps the stream open, if known
     virtual void begin_call() {}                     // the owner has the messages of earlier calls

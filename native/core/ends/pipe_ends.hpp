@@ -79,7 +79,7 @@ class PipeReaderEnd : public PeerEnd<ReaderEnd>, public Lender {
     std::string why_waiting() override {
         const uint32_t other = peer_->process_with_unread();
         return other == 0 ? ""
-                          : "every publication has closed, but " + named_process(other, locks().descriptor()) +
+                          : "every publication has closed or died, but " + named_process(other, locks().descriptor()) +
                                 " has messages that it has not read";
     }
     void add_watches(WatchSet &at) override {
@@ -204,7 +204,14 @@ class PipeWriterEnd final : public WriterEnd {
     }
     bool claim(size_t length, ClaimedRange &range) override {
         if (peer_->peers().role() != PeerRole::push) check_partner(0);
-        return peer_->claim(static_cast<uint32_t>(length), range);
+        if (peer_->claim(static_cast<uint32_t>(length), range)) return true;
+        refuse_while_claimed(0);
+        return false;
+    }
+    bool advance(PendingSend &sending) override { // of `send`, which would wait for its own claim
+        if (WriterEnd::advance(sending)) return true;
+        refuse_while_claimed(0);
+        return false;
     }
     int64_t commit(const ClaimedRange &range) override {
         if (!peer_->commit(range))
@@ -219,8 +226,9 @@ class PipeWriterEnd final : public WriterEnd {
     bool send_to(uint64_t to, uint64_t id, int32_t kind, const void *data, size_t length) {
         check(length);
         check_partner(to);
-        if (peer_->write(data, length, id, kind, to)) return true;
-        return refuse(length) != no_room;
+        if (peer_->write(data, length, id, kind, to) || refuse(length) != no_room) return true;
+        refuse_while_claimed(to);
+        return false;
     }
     // Throws if a message sent now would have no receiver. A partner that has left is known by one load. One that was killed is
     // noticed with the next tick of a coarse clock, a few milliseconds at most: asking the kernel each time would cost too much.
@@ -265,6 +273,10 @@ class PipeWriterEnd final : public WriterEnd {
         }
         peer_->drop(frame_bytes(length));
         return at();
+    }
+    void refuse_while_claimed(uint64_t to) const {
+        if (peer_->outgoing().all_claimed(to))
+            throw Error(Code::busy, where() + ": a claim of this publication is open: commit or abort it first");
     }
     void check(size_t length) const {
         if (length > peer_->payload_max())

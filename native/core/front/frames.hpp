@@ -59,6 +59,13 @@ template <class Options> ChannelRequest frames_request(std::string_view uri, con
     return request;
 }
 
+// Throws `mismatch` where a program that names no shape says `varies` of frames that do not.
+inline void check_varies(const ChannelRequest &request, bool varies, const std::string &codec) {
+    if (varies && Json::parse(codec).find("varies") == nullptr)
+        throw Error(Code::mismatch, place_of(request.channel) + " exists with frames of one shape: leave varies out, or " +
+                                        start_over(request.channel));
+}
+
 // A buffer being filled with pixels of U. Destroyed without a commit, it goes back.
 template <class U, class Header = NoHeader> class FrameClaim : public Claim {
   public:
@@ -74,8 +81,11 @@ template <class U, class Header = NoHeader> class FrameClaim : public Claim {
     {
         return header_;
     }
-    // Its own number, when it was exposed, and other fields as JSON.
+    // Its own number, when it was exposed, and other fields: a JSON object, or empty. Throws `invalid` for other texts.
     void describe(std::optional<uint64_t> id, int64_t start_ns, int64_t end_ns, const std::string &json = {}) {
+        if (!is_json_object(json))
+            throw Error(Code::invalid, owner_->end().where() + ": the fields of a frame are '" + json.substr(0, 80) +
+                                           "': give a JSON object, as {\"gain\":1.5}, or an empty text");
         about_.id = id;
         about_.start_ns = start_ns;
         about_.end_ns = end_ns;
@@ -96,6 +106,13 @@ template <class U, class Header = NoHeader> class FrameClaim : public Claim {
     }
 
   private:
+    static bool is_json_object(const std::string &text) {
+        try {
+            return text.empty() || Json::parse(text).type() == Json::Type::object;
+        } catch (const Error &) {
+            return false;
+        }
+    }
     static constexpr bool has_header = has_header_of<Header>;
     size_t count_;
     FrameFields about_;
@@ -119,6 +136,7 @@ template <class T = uint8_t, class Header = NoHeader> class FramePublication : p
             }));
         shape_ = format.shape_in(request.channel, codec);
         varies_ = Json::parse(codec).find("varies") != nullptr;
+        check_varies(request, given.varies, codec);
     }
     // A buffer that no reader holds. Waits for one; throws `timed_out`.
     template <class U = First> FrameClaim<U, Header> claim(std::chrono::nanoseconds timeout = forever) {
@@ -262,7 +280,9 @@ template <class T = uint8_t, class Header = NoHeader> class FrameSubscription : 
         const Deadline deadline(given.connect_timeout.count());
         for (;;) {
             try {
-                frames_ = std::make_shared<OpenFrames>(open_end(request, codec, make), given.spin.count(), given.until_end, true);
+                auto end = open_end(request, codec, make);
+                check_varies(request, given.varies, codec);
+                frames_ = std::make_shared<OpenFrames>(std::move(end), given.spin.count(), given.until_end, true);
                 open_ = frames_;
                 break;
             } catch (const Error &error) {

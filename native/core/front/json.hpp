@@ -125,16 +125,25 @@ class Json {
         }
         void number(Json &made) {
             const size_t from = at;
-            while (at < text.size() && std::string_view("+-.0123456789eE").find(text[at]) != std::string_view::npos) ++at;
-            if (at == from) fail();
+            take("-");
+            if (!take("0")) digits();
+            if (take(".")) digits();
+            if (take("e") || take("E")) {
+                if (!take("+")) take("-");
+                digits();
+            }
             made.type_ = Type::number;
             made.text_ = text.substr(from, at - from);
+        }
+        void digits() { // at least one
+            if (next() < '0' || next() > '9') fail();
+            while (next() >= '0' && next() <= '9') ++at;
         }
         std::string string() {
             expect('"');
             std::string made;
             for (; next() != '"'; ++at) {
-                if (at >= text.size()) fail();
+                if (at >= text.size() || static_cast<unsigned char>(text[at]) < 0x20) fail();
                 if (text[at] != '\\') {
                     made += text[at];
                     continue;

@@ -45,7 +45,8 @@ inline int64_t option_or(const NamedOptions &options, std::string_view name, int
 inline uint32_t option_word(const NamedOptions &options, std::string_view name, uint32_t otherwise) {
     const int64_t value = option_or(options, name, otherwise);
     if (value < 0 || value > UINT32_MAX)
-        throw Error(Code::invalid, std::string(name) + " is " + std::to_string(value) + ": it must be below 2^32");
+        throw Error(Code::invalid, std::string(name) + " is " + std::to_string(value) + ": it must be " +
+                                       (value < 0 ? "above 0" : "below 2^32"));
     return static_cast<uint32_t>(value);
 }
 
@@ -53,15 +54,19 @@ namespace kinds {
 
 inline LogGeometry log_of(const NamedOptions &options) {
     LogGeometry g;
+    const bool sized = options.find("capacity") != options.end();
     const uint32_t capacity = option_word(options, "capacity", 0);
     if (capacity > term_length_max)
         throw Error(Code::invalid, "capacity is " + std::to_string(capacity) + ": it must be at most 1073741824");
     uint32_t smallest = term_length_min;
     while (smallest < capacity) smallest *= 2;
-    g.term_length = option_word(options, "term_length", capacity == 0 ? 8u << 20 : smallest);
-    g.window = capacity == 0 ? g.term_length : capacity;
+    g.term_length = option_word(options, "term_length", sized ? smallest : 8u << 20);
+    g.window = sized ? capacity : g.term_length;
     g.slot_count = option_word(options, "max_members", 64);
-    g.stream = static_cast<int32_t>(option_or(options, "stream_id", 1));
+    const int64_t stream = option_or(options, "stream_id", 1);
+    if (stream < INT32_MIN || stream > INT32_MAX)
+        throw Error(Code::invalid, "stream_id is " + std::to_string(stream) + ": it must be a number of 32 bits");
+    g.stream = static_cast<int32_t>(stream);
     g.initial_term_id = static_cast<int32_t>(option_or(options, "initial_term_id", 0));
     g.start_position = static_cast<uint64_t>(option_or(options, "start_position", 0));
     check_geometry(g, Code::invalid);
@@ -72,9 +77,12 @@ inline LogGeometry sync_of(const NamedOptions &options) {
     const int64_t members = option_or(options, "max_members", 32);
     if (members < 1 || members > 512)
         throw Error(Code::invalid, "max_members is " + std::to_string(members) + ": it must be from 1 to 512");
-    return log_of({{"term_length", option_or(options, "capacity", 1 << 20)},
-                   {"max_members", 2 * members},
-                   {"start_position", option_or(options, "start_position", 0)}});
+    const int64_t capacity = option_or(options, "capacity", 1 << 20);
+    if (capacity < term_length_min || capacity > term_length_max || (capacity & (capacity - 1)) != 0)
+        throw Error(Code::invalid, "capacity is " + std::to_string(capacity) + ": it must be a power of two from " +
+                                       std::to_string(term_length_min) + " to " + std::to_string(term_length_max));
+    return log_of(
+        {{"term_length", capacity}, {"max_members", 2 * members}, {"start_position", option_or(options, "start_position", 0)}});
 }
 template <Kind kind> LogGeometry geometry_of(const NamedOptions &options) {
     return kind == Kind::sync ? sync_of(options) : log_of(options);

@@ -26,7 +26,9 @@ class OpenMember {
         if (request_.channel.kind != "sync")
             throw Error(Code::unsupported,
                         std::string(uri) + ": members are of sync: channels; use Publication and Subscription");
-        if (given.name.size() > name_max) throw Error(Code::invalid, std::string(uri) + ": a name takes 1 to 64 bytes");
+        if (given.name.size() > name_max || given.name.find('\0') != std::string::npos)
+            throw Error(Code::invalid, std::string(uri) + ": a name takes 1 to 64 bytes, none of them 0");
+        if (given.drop_after.count() < 0) throw Error(Code::invalid, std::string(uri) + ": drop_after is not below 0");
         const MemberName name = MemberName::own(given.name);
         const double drop_after = static_cast<double>(given.drop_after.count()) / 1e9;
         reader_ = std::make_shared<OpenSubscription>(open<ReaderEnd>([&](int fd, const std::string &place) {
@@ -123,7 +125,9 @@ class OpenMember {
     std::string prefix_of(std::string_view type) {
         const std::string &untyped = writing().untyped();
         if (type.empty()) return untyped;
-        return sync_prefix(read_sync(reinterpret_cast<const uint8_t *>(untyped.data()), untyped.size()).sender, type);
+        return with_place(request_.channel, [&] {
+            return sync_prefix(read_sync(reinterpret_cast<const uint8_t *>(untyped.data()), untyped.size()).sender, type);
+        });
     }
     // Removes the queue if it has no member, and no process is about to join. Another queue that was given its name stays.
     void remove_if_last() {

@@ -21,19 +21,43 @@ struct ChannelRequest {
 
 inline std::string start_over(const ChannelName &channel) { return "remove the channel first: penstock rm " + channel.uri(); }
 
+// Names the channel in the errors of its options, which know only themselves.
+template <class Work> auto with_place(const ChannelName &channel, Work &&work) {
+    try {
+        return work();
+    } catch (const Error &error) {
+        const std::string text = error.what();
+        if ((error.code != Code::invalid && error.code != Code::too_large) || text.find(channel.uri()) != std::string::npos)
+            throw;
+        throw Error(error.code, channel.uri() + ": " + text);
+    }
+}
+
+// Throws `mismatch` where frames have another shape: their bytes follow from it.
+inline void check_shape(const ChannelRequest &request, const Json &codec, const std::string &place) {
+    if (request.options.find("frame_bytes") == request.options.end()) return;
+    const Json wanted = Json::parse(request.codec.description);
+    const Json *its = codec.find("shape"), *mine = wanted.find("shape");
+    if (its == nullptr || mine == nullptr || *its == *mine) return;
+    throw Error(Code::mismatch, place + " exists with shape=" + its->source() + ", not " + mine->source() +
+                                    ". Give shape=" + its->source() + " or leave shape out, or " + start_over(request.channel));
+}
+
 // Throws `mismatch` where the channel has other options or another codec. The codec's description.
 inline std::string check_agreement(const ChannelRequest &request, int fd) {
     const std::string place = place_of(request.channel);
     const Mapping map(fd, size_of_file(fd), false);
     std::string metadata;
     const NamedOptions there = request.kind->read(map, place, metadata);
+    const Json codec = codec_in(metadata, request.channel);
+    check_shape(request, codec, place);
     for (const auto &[name, value] : request.options)
-        if (const auto found = there.find(name); found != there.end() && found->second != value) {
+        if (const auto found = there.find(name);
+            found != there.end() && found->second != value && name != "frame_bytes") { // of another type: below
             const std::string its = name + "=" + std::to_string(found->second);
             throw Error(Code::mismatch, place + " exists with " + its + ", not " + std::to_string(value) + ". Give " + its +
                                             " or leave " + name + " out, or " + start_over(request.channel));
         }
-    const Json codec = codec_in(metadata, request.channel);
     check_codec(request.channel, "exists with", codec, request.codec);
     return codec.source();
 }
@@ -119,11 +143,14 @@ template <class Make> auto open_end(const ChannelRequest &request, std::string &
             HeaderWords words;
             words.metadata =
                 metadata_with(request.codec.description.empty() ? "{\"kind\":\"bytes\"}" : request.codec.description);
-            create_file(request.channel, kind.file_size(request.options),
-                        [&](int made) { kind.format(made, request.options, words); });
+            with_place(request.channel, [&] {
+                create_file(request.channel, kind.file_size(request.options),
+                            [&](int made) { kind.format(made, request.options, words); });
+            });
             continue;
         }
-        if (const auto hold = hold_if_open(request, fd.number())) decide_open(request, fd.number(), *hold);
+        if (const auto hold = hold_if_open(request, fd.number()))
+            with_place(request.channel, [&] { decide_open(request, fd.number(), *hold); });
         codec = check_agreement(request, fd.number());
         return make(fd.number(), place_of(request.channel));
     }
@@ -135,21 +162,23 @@ template <class Make, class Early>
 auto open_reader(const ChannelRequest &request, std::string &codec, Make &&make, Early &&early) {
     const KindActions &kind = *request.kind;
     const std::string place = place_of(request.channel);
-    kind.file_size(request.options); // checks them
+    with_place(request.channel, [&] { return kind.file_size(request.options); }); // checks them
     for (;;) {
         const FileDescriptor fd = open_existing(request.channel);
         if (!fd) {
             const uint32_t slots = kind.slots(request.options);
-            create_file(request.channel, open_file_size(*kind.layout, slots), [&](int made) {
-                format_open(made, *kind.layout, slots, encode_notes(request.options, request.codec.description), BootId().bytes,
-                            system_ns(CLOCK_REALTIME));
+            with_place(request.channel, [&] {
+                create_file(request.channel, open_file_size(*kind.layout, slots), [&](int made) {
+                    format_open(made, *kind.layout, slots, encode_notes(request.options, request.codec.description),
+                                BootId().bytes, system_ns(CLOCK_REALTIME));
+                });
             });
             continue;
         }
         if (const auto hold = hold_if_open(request, fd.number())) {
             const OpenChannel file(fd.number(), place, *kind.layout, true);
             const OpenNotes notes = merge_notes(request, file);
-            kind.file_size(notes.options); // checks them together
+            with_place(request.channel, [&] { return kind.file_size(notes.options); }); // checks them together
             if (notes.named) {
                 const bool limits = request.options.count("max_members") != 0;
                 if (limits) check_room(hold->locks(), file.part, kind.slots(notes.options), false, place);

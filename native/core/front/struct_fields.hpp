@@ -9,7 +9,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 
@@ -91,6 +93,17 @@ template <class Member> constexpr size_t member_size() {
     else if constexpr (Array<Member>::is) return Array<Member>::length * member_size<typename Array<Member>::Element>();
     else return sizeof(Member);
 }
+template <class T> constexpr bool has_distinct_names() {
+    return std::apply(
+        [](const auto &...field) {
+            const std::string_view names[] = {field.name...};
+            for (const auto &name : names)
+                for (const auto *other = &name + 1; other != std::end(names); ++other)
+                    if (name == *other) return false;
+            return true;
+        },
+        StructFields<T>::fields());
+}
 // Bytes of a message.
 template <class T> constexpr size_t packed_size() {
     return std::apply(
@@ -147,7 +160,7 @@ template <class Member> void unpack(Member &to, const uint8_t *&from) {
 #define PENSTOCK_AGAIN() PENSTOCK_EACH
 #define PENSTOCK_OFFSET(Type, name) offsetof(Type, name)
 
-// Says which fields a struct's messages have, in this order, by the names that Python sees.
+// Says which fields a struct's messages have, in this order, by the names that Python sees: from 1 to 86 of them.
 #define PENSTOCK_STRUCT(Type, ...)                                                                                               \
     template <> struct penstock::StructFields<Type> {                                                                            \
         static constexpr bool described = true;                                                                                  \
@@ -165,4 +178,5 @@ template <class Member> void unpack(Member &to, const uint8_t *&from) {
             return ordered;                                                                                                      \
         }                                                                                                                        \
     };                                                                                                                           \
-    static_assert(std::is_trivially_copyable_v<Type>, "a message is a struct of plain values")
+    static_assert(std::is_trivially_copyable_v<Type>, "a message is a struct of plain values");                                  \
+    static_assert(::penstock::fields::has_distinct_names<Type>(), "a field of a struct is named once")

@@ -17,13 +17,13 @@ constexpr Start from_last(uint64_t count) { return {Start::From::last, count}; }
 
 // What a subscription asks for. Options of the channel name what its first publication is to make; `mismatch` if it has others.
 struct SubscriptionOptions {
-    Start start{};                                      // log, sync; ring: the newest, a position, or the last messages
-    bool conflate = false;                              // ring: only the newest message
-    bool until_end = false;                             // `end_of_stream` once every publication has closed, and all was read
-    std::chrono::nanoseconds drop_after{0};             // log, sync: dropped when it makes writers wait for longer; 0: never
-    bool manual_acknowledge = false;                    // pipe: only acknowledge() acknowledges
-    std::string name{};                                 // pipe: a name that no other living peer has
-    std::chrono::nanoseconds spin{20'000};              // looks for so long before it sleeps; forever: never sleeps
+    Start start{};                          // log, sync; ring: the newest, a position, or the last messages
+    bool conflate = false;                  // ring: only the newest message
+    bool until_end = false;                 // `end_of_stream` once every publication has closed or died, and all was read
+    std::chrono::nanoseconds drop_after{0}; // log, sync: dropped when it makes writers wait for longer; 0: never
+    bool manual_acknowledge = false;        // pipe: only acknowledge() acknowledges
+    std::string name{};                     // pipe: a name that no other living peer has
+    std::chrono::nanoseconds spin{20'000};  // looks for so long before it sleeps; forever: never sleeps
     std::optional<int64_t> capacity{}, max_members{};   // as in PublicationOptions
     std::optional<int64_t> term_length{}, stream_id{};  // log
     std::optional<int64_t> max_messages{}, max_pipes{}; // pipe
@@ -81,19 +81,20 @@ class OpenSubscription : public OpenEnd<ReaderEnd> {
         const Envelope envelope = source().envelope();
         return {last_.position, last_.time_ns, last_.session, std::string(envelope.sender), std::string(envelope.type)};
     }
-    // Of a pipe; throws `unsupported` elsewhere.
-    PipeReaderEnd *pipe() { return dynamic_cast<PipeReaderEnd *>(&source()); }
+    // For what only a pipe has. Throws `unsupported` elsewhere.
+    void need_pipe(const char *what) {
+        if (ready().where().substr(0, 5) != "pipe:")
+            throw Error(Code::unsupported, end().where() + ": " + what + " is for pipes");
+    }
     void acknowledge_pipe() {
         if (PipeReaderEnd *reader = pipe(); reader != nullptr) reader->peer().acknowledge();
     }
     void close() { // messages of a pipe that were received are done with, unless the program says so itself
-        if (usable() && !manual_ && !requeues_) acknowledge_pipe();
+        if (usable() && requeues_) requeue_pipe();
+        else if (usable() && !manual_) acknowledge_pipe();
         OpenEnd::close();
     }
-    void requeue_on_close() {
-        requeues_ = true;
-        if (PipeReaderEnd *reader = pipe(); reader != nullptr) reader->peer().acknowledger().requeue_on_close();
-    }
+    void requeue_on_close() { requeues_ = true; }
     bool redelivered() {
         PipeReaderEnd *reader = pipe();
         return reader != nullptr && reader->peer().acknowledger().redelivered();
@@ -116,6 +117,10 @@ class OpenSubscription : public OpenEnd<ReaderEnd> {
     }
 
   private:
+    PipeReaderEnd *pipe() { return dynamic_cast<PipeReaderEnd *>(&source()); } // null: elsewhere, and before it is decided
+    void requeue_pipe() {
+        if (PipeReaderEnd *reader = pipe(); reader != nullptr) reader->peer().acknowledger().requeue_on_close();
+    }
     const Message *look() {
         ReaderEnd &reader = source();
         const Message *message = reader.peek_allowed();
@@ -272,7 +277,8 @@ inline void check_subscription(std::string_view uri, std::string_view kind, cons
         refuse(Code::invalid, "drop_after is for log and sync channels, and not below 0");
     if (given.manual_acknowledge && kind != "pipe") refuse(Code::invalid, "manual_acknowledge is for pipes");
     if (!given.name.empty() && kind != "pipe") refuse(Code::invalid, "a subscription's name is for pipes");
-    if (given.name.size() > name_max) refuse(Code::invalid, "a name takes 1 to 64 bytes");
+    if (given.name.size() > name_max || given.name.find('\0') != std::string::npos)
+        refuse(Code::invalid, "a name takes 1 to 64 bytes, none of them 0");
     if (kind == "pipe" && given.start.from != Start::From::newest)
         refuse(Code::unsupported, "a pipe keeps no message that was read: leave start out; a log keeps its messages");
     if (kind == "ring" && given.start.from == Start::From::earliest)

@@ -25,9 +25,21 @@ enum class Code {
     undecodable    // a message whose bytes are none of the type that was asked for
 };
 
+// A text in one line, whatever it quotes: control characters are escaped.
+inline std::string one_line(const std::string &text) {
+    std::string made;
+    for (const char c : text) {
+        const auto code = static_cast<unsigned char>(c);
+        if (code >= 0x20 && code != 0x7f) made += c;
+        else made += std::string("\\x") + "0123456789abcdef"[code >> 4] + "0123456789abcdef"[code & 15];
+    }
+    return made;
+}
+
 class Error : public std::runtime_error {
   public:
-    Error(Code code, const std::string &what, int number = 0) : std::runtime_error(what), code(code), number(number) {}
+    Error(Code its_code, const std::string &what, int its_number = 0)
+        : std::runtime_error(one_line(what)), code(its_code), number(its_number) {}
     Code code;
     int number;
 };

@@ -84,6 +84,12 @@ class LoadBalancer {
         return nullptr;
     }
     uint32_t claims() const { return claims_; }
+    // Whether claims keep every pipe that a message could go to; `to`: that to this peer, if it is not 0.
+    bool all_claimed(uint64_t to) const {
+        const auto is_open = [&](const Pipe &pipe) { return pipe.usable && (to == 0 || pipe.to == to); };
+        return claims_ != 0 && std::any_of(pipes_.begin(), pipes_.end(), is_open) &&
+               std::none_of(pipes_.begin(), pipes_.end(), [&](const Pipe &pipe) { return is_open(pipe) && !pipe.claimed; });
+    }
     uint64_t claimed_bytes() const { return claimed_bytes_; } // at most
 
     uint64_t chosen() const { return chosen_; } // the peer that the last message was written to

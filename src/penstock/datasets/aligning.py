@@ -40,14 +40,21 @@ class Cursor:
     def move(self, time_ns: int) -> None:
         """Moves to a time: `before` is the last message that was sent up to it."""
         while self.after is not None and self.after.time_ns <= time_ns:
-            self.before, self.after = self.after, next(self._messages, None)
+            if self.before is None or self.before.time_ns <= self.after.time_ns:
+                self.before = self.after
+            self.after = next(self._messages, None)
 
     def partner(self, time_ns: int, tolerance_ns: int | None, pick: str) -> Merged | None:
-        """The message for a row of that time; None if there is none within the tolerance."""
-        found = self.before if self.before is not None and self.before.time_ns <= time_ns else None
+        """The message for a row of that time; None if there is none within the tolerance, or if it is not known since a clock stepped back."""
+        unsure = self.stream.unsure_from(time_ns)
+        if unsure <= time_ns or (self.before is not None and self.before.time_ns > time_ns):
+            return None
+        found = self.before
         if pick == "nearest" and self.after is not None:
-            later = self.after.time_ns - time_ns
-            if later >= 0 and (found is None or later < time_ns - found.time_ns):
+            later = min(self.after.time_ns, unsure) - time_ns
+            if found is None or later < time_ns - found.time_ns:
+                if unsure < self.after.time_ns and (tolerance_ns is None or later <= tolerance_ns):
+                    return None  # a nearer one follows
                 found = self.after
         if found is not None and tolerance_ns is not None and abs(found.time_ns - time_ns) > tolerance_ns:
             return None
@@ -91,14 +98,17 @@ class Episodes:
             self._open = True
 
     def at(self, time_ns: int) -> int | None:
-        """The number of the episode, from 0 on, that a row of this time is in. Times do not step back. A row at the time of either marker is in it."""
+        """The number of the episode, from 0 on, that a row of this time is in. A row at the time of either marker is in it. Where times step back
+        behind the start of the episode, the row is in none."""
         while self._next is not None and self._next.time_ns <= time_ns:
             event, number = _read_marker(self._next)
             if event == "end" and self._next.time_ns == time_ns:
                 break
             self._take(self._next, event, number)
             self._next = next(self._messages, None)
-        return len(self.all) - 1 if self._open else None
+        if not self._open or time_ns < (self.all[-1].start_ns or time_ns):
+            return None
+        return len(self.all) - 1
 
     def finish(self) -> None:
         """Reads the markers behind the last row."""

@@ -188,7 +188,7 @@ class _Job:
             place,
             writer.rows,
             len(writer.spans),
-            writer.images,
+            len(writer.images),
             writer.dropped,
             outside.count,
             {one.channel: one.tally.rows_without for one in streams[1:]},
@@ -258,6 +258,7 @@ class _Job:
             "streams": [self._describe(one, writer.columns, one in streams) for one in every],
             "damaged": self._damaged,
             "files": [asdict(one) for one in writer.files],
+            "images": [asdict(one) for one in writer.images],
         }
         write_atomically(self._work / CERTIFICATE, msgspec.json.format(msgspec.json.encode(content), indent=1))
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock._native import core as _native
-from penstock.channels.checks import limit_of
+from penstock.channels.checks import limit_of, whole
 from penstock.channels.storage.discovery import inspect
 from penstock.channels.uri.opener import parse, subscription_options
 from penstock.channels.uri.value import AnyChannel, open_channel, uri_of
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock")
 
 MIX = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio: neighbours are spread over all workers
+WHOLE = Share()
+PARTLESS = {
+    True: "each message goes to one process anyway",
+    False: "its messages have no positions",
+}  # by whether it has one reader
 
 
 class LiveDataset(Iterable[Any]):
@@ -44,7 +49,7 @@ class LiveDataset(Iterable[Any]):
                 raise TypeError(
                     f"{self._uri}: live_dataset on channels of this kind has no option {name!r}{near(name, known)}"
                 )
-        self._timeout, self._options = timeout, options
+        self._timeout, self._options, self._share = timeout, options, Share()
         self._one_reader, self._numbered = kind.one_reader, kind.memory is not None and not kind.one_reader
         if "until_end" in known and (self._numbered or self._one_reader):
             self._options.setdefault("until_end", True)
@@ -65,7 +70,7 @@ class LiveDataset(Iterable[Any]):
         return f"<LiveDataset {self._uri}>"
 
     def __iter__(self) -> LiveRows:
-        mine = worker()
+        mine = worker().within(self._share)
         if mine.count > 1 and not (self._one_reader or self._numbered):
             raise Unsupported(
                 f"{self._uri}: its messages have no positions by which {mine.count} workers could share them: take one worker, or a pipe: channel"
@@ -83,6 +88,16 @@ class LiveDataset(Iterable[Any]):
             sub = open_channel("subscribe", self._channel, {**self._options, "start": self._oldest})
         return sub, max(0, int(sub.position) - self._begins)
 
+    def shard(self, index: int, count: int) -> LiveDataset:
+        """The part `index` of `count`: every message is in one part alone, by its position. For processes of the caller's own; the workers of a DataLoader
+        share out each part. `Unsupported` for channels without such positions: a pipe shares its messages out by itself."""
+        if not self._numbered:
+            raise Unsupported(f"{self._uri}: it has no parts: {PARTLESS[self._one_reader]}")
+        count = whole(count, "count", 1)
+        made = _again(self._channel, self._timeout, self._options, self._begins)
+        made._share = Share(whole(index, "index", 0, count - 1), count).within(self._share)
+        return made
+
     def torch(self) -> IterableDataset[Any]:
         """The same messages as torch's IterableDataset, for a DataLoader. Needs `pip install torch`."""
         from penstock.datasets.torching import stream_of
@@ -90,7 +105,7 @@ class LiveDataset(Iterable[Any]):
         return stream_of(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self._channel, self._timeout, self._options, self._begins)
+        return _again, (self._channel, self._timeout, self._options, self._begins, self._share)
 
 
 class LiveRows(Iterator[Any]):
@@ -169,9 +184,11 @@ def _end_of(uri: str) -> int:
     return 0 if status.state == "open" else int(status.position)
 
 
-def _again(channel: AnyChannel, timeout: float | None, options: dict[str, Any], begins: int | None) -> LiveDataset:
+def _again(
+    channel: AnyChannel, timeout: float | None, options: dict[str, Any], begins: int | None, share: Share = WHOLE
+) -> LiveDataset:
     made = LiveDataset(channel, timeout=timeout, **options)
-    made._begins = begins
+    made._begins, made._share = begins, share
     return made
 
 

@@ -1,17 +1,20 @@
 """One stream of a training set: an archive's messages of a channel in the order of their times, its losses, and its columns.
 
-Knows planned ranges and contracts; knows no row of a training set and no file. One message is in memory at a time, beside a batch.
+Knows planned ranges and contracts; knows no row of a training set and no file. Beside a batch one message is in memory, or a window of some
+where the clock steps back.
 """
 
 from __future__ import annotations
 
 import bisect
+import heapq
 import json
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.codecs import bare
@@ -24,6 +27,7 @@ from penstock.record import TIME_MAX, TIME_MIN, Lost, Merged, Range, merged
 from penstock.record.read.scan import LeftOut
 
 PIECE = 4096  # messages that are decoded together
+WINDOW, WINDOW_BYTES = 1024, 16 << 20  # in which messages are put into the order of their times
 
 
 @dataclass
@@ -39,7 +43,8 @@ class Tally:
 
 @dataclass
 class Stream:
-    """A channel's messages in an archive. name: of its columns. skip: called with a line for each piece of damage."""
+    """A channel's messages in an archive. name: of its columns. skip: called with a line for each piece of damage. unsure: spans of time,
+    (first, behind the last), in order, that its clock ran through twice: `messages` are not in the order of their times there."""
 
     channel: str
     name: str
@@ -48,6 +53,7 @@ class Stream:
     skip: Callable[[str], None]
     contract: Contract = ()
     tally: Tally = field(default_factory=Tally)
+    unsure: list[tuple[int, int]] = field(default_factory=list)
     _gaps: dict[int, list[tuple[int, int]]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -88,21 +94,59 @@ class Stream:
                     self.contract = decode(one.codec, self.contract, batch.column("payload")).contract
 
     def messages(self, since: int = TIME_MIN, until: int = TIME_MAX) -> Iterator[Merged]:
-        """Its messages that were sent from `since` to `until`, in the order of their times."""
+        """Its messages that were sent from `since` to `until`, in the order of their times, but for the spans that are `unsure`."""
         last = None
-        for message in merged(self.ranges, since, until, self.skip, self._note_damage):
-            self.tally.messages += 1
-            if last is not None and message.time_ns < last:
-                self.tally.steps_back += 1
-            last = message.time_ns
-            yield message
+        window = self._window(since, until)
+        if window:
+            self._find_unsure(_in_order(merged(self.ranges, since, until), window))
+
+        def counted() -> Iterator[Merged]:
+            nonlocal last
+            for message in merged(self.ranges, since, until, self.skip, self._note_damage):
+                self.tally.messages += 1
+                if last is not None and message.time_ns < last:
+                    self.tally.steps_back += 1
+                last = message.time_ns
+                yield message
+
+        yield from _in_order(counted(), window)
+
+    def _window(self, since: int, until: int) -> int:
+        """How many messages are to be put into order at once. 0: they are in order."""
+        last: dict[int, int] = {}  # by epoch
+        for one in sorted(self.ranges, key=lambda one: (one.epoch, one.start)):
+            for batch in one.scan(["timestamp_ns"], since=since, until=until):
+                times = batch.column("timestamp_ns").to_numpy(zero_copy_only=False)
+                if len(times) and (times[0] < last.get(one.epoch, TIME_MIN) or bool((np.diff(times) < 0).any())):
+                    size = sum(each.bytes for each in self.ranges) // max(1, sum(each.messages for each in self.ranges))
+                    return max(1, min(WINDOW, WINDOW_BYTES // max(1, size)))
+                if len(times):
+                    last[one.epoch] = int(times[-1])
+        return 0
+
+    def _find_unsure(self, messages: Iterator[Merged]) -> None:
+        self.unsure.clear()
+        newest = TIME_MIN
+        for message in messages:
+            first = message.time_ns
+            if first < newest:
+                while self.unsure and self.unsure[-1][1] >= first:
+                    first = min(first, self.unsure.pop()[0])
+                self.unsure.append((first, newest))
+            newest = max(newest, message.time_ns)
+
+    def unsure_from(self, time_ns: int) -> int:
+        """Where the next span begins that is unsure: at most that time if it is within one; TIME_MAX if there is none any more."""
+        at = bisect.bisect_right(self.unsure, time_ns, key=lambda span: span[1])
+        return self.unsure[at][0] if at < len(self.unsure) else TIME_MAX
 
     def lost_between(self, before: Merged | None, after: Merged | None) -> bool:
         """Whether messages are lost behind one message and in front of the one that follows it. None: the stream's beginning, or its end."""
         if before is None and after is None:
             return bool(self._gaps)
         if before is not None and after is not None and before.source.epoch == after.source.epoch:
-            return self._has_gap(before.source.epoch, before.position, after.position)
+            low, high = sorted((before.position, after.position))
+            return self._has_gap(before.source.epoch, low, high)
         return (before is not None and self._has_gap(before.source.epoch, before.position, None)) or (
             after is not None and self._has_gap(after.source.epoch, 0, after.position)
         )
@@ -121,6 +165,19 @@ class Stream:
         gaps = self._gaps.setdefault(epoch, [])
         if (start, end) not in gaps:
             bisect.insort(gaps, (start, end))
+
+
+def _in_order(messages: Iterator[Merged], window: int) -> Iterator[Merged]:
+    """The messages in the order of their times, as far as those that are so many apart can be exchanged."""
+    waiting: list[tuple[int, int, Merged]] = []
+    for number, message in enumerate(messages):
+        one = message.time_ns, number, message
+        if len(waiting) >= window:
+            yield heapq.heappushpop(waiting, one)[2]
+        else:
+            heapq.heappush(waiting, one)
+    while waiting:
+        yield heapq.heappop(waiting)[2]
 
 
 def check_frames(stream: Stream) -> None:

@@ -83,9 +83,18 @@ class Column:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image's file. path: within the training set."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
 @dataclass(frozen=True)
 class File:
-    """A file that was written. path: within the training set."""
+    """A file with rows. path: within the training set."""
 
     path: str
     rows: int
@@ -117,7 +126,8 @@ class RowWriter:
         self._path = folder
         self._file_rows = 0
         self.files: list[File] = []
-        self.rows = self.dropped = self.images = 0
+        self.images: list[Image] = []
+        self.rows = self.dropped = 0
         self.spans: dict[int, Span] = {}
         (folder / "data").mkdir()
 
@@ -271,16 +281,18 @@ class RowWriter:
             key = message.source.recording, message.position
             stored = _stored_picture(message)
             path = column.images / f"{key[0]}-{key[1]:012d}.{'png' if stored is None else stored[0]}"
-            paths.append(str(path.relative_to(self._folder)))
+            relative = str(path.relative_to(self._folder))
+            paths.append(relative)
             if path.exists():
                 continue
-            self.images += 1
             if stored is not None:
-                path.write_bytes(stored[1])
+                data: Any = stored[1]
             else:
                 if leaf.varies:
                     _check_png(column.stream, dtype, tuple(shape))
-                path.write_bytes(encode(np.frombuffer(value.as_buffer(), dtype).reshape(shape), LOSSLESS)[1])
+                data = encode(np.frombuffer(value.as_buffer(), dtype).reshape(shape), LOSSLESS)[1]
+            path.write_bytes(data)
+            self.images.append(Image(relative, len(data), hashlib.sha256(data).hexdigest()))
         return pa.array(paths, pa.string())
 
     def _count_nulls(self, column: Column, values: pa.Array) -> None:

@@ -10,6 +10,7 @@ import heapq
 import json
 import logging
 import os
+import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
@@ -20,7 +21,7 @@ from penstock.channels.uri.wildcards import matches
 from penstock.codecs import foxglove, multipart
 from penstock.codecs.frames import FrameFormat
 from penstock.codecs.pixels import PICTURES
-from penstock.errors import Corrupt, Invalid, NotFound, PenstockError, SystemFailure, Unsupported
+from penstock.errors import Corrupt, DecodeError, Invalid, NotFound, PenstockError, SystemFailure, Unsupported
 from penstock.export import Exported, Outcome, Progress, mcap_images, mcap_names, mcap_schemas
 from penstock.export.mcap_codecs import CODEC
 from penstock.export.mcap_import import CHANNEL, Imported, Renamed, import_mcap
@@ -51,6 +52,7 @@ class _Stream:
     """A channel of the file. left_out: reasons why messages or parts of them are not in the file → how many.
 
     raw_number: of the channel of the same topic for frames that are not in PNG or JPEG, where others are; None if there was none yet.
+    undecodable: the positions of the first and the last frame that does not decode, and how many there are.
     """
 
     number: int
@@ -61,6 +63,11 @@ class _Stream:
     rows: int = 0
     bytes: int = 0
     raw_number: int | None = None
+    undecodable: tuple[int, int, int] | None = None
+
+    def note_undecodable(self, position: int) -> None:
+        first, _, count = self.undecodable or (position, position, 0)
+        self.undecodable = first, position, count + 1
 
 
 @own_errors
@@ -180,6 +187,11 @@ class _Writing:
         for (channel, _), stream in self._streams.items():
             for what, count in (stream.left_out if stream is not None else {}).items():
                 found.append(f"{channel}: {what.format(f'{count:,}')}")
+            if stream is not None and stream.undecodable is not None:
+                first, last, count = stream.undecodable
+                found.append(
+                    f"{channel}: {count:,} frames that do not decode are left out, at positions {first:,} to {last:,}"
+                )
         return found
 
     def _frames_texts(self) -> Iterable[tuple[str, str]]:
@@ -237,7 +249,11 @@ class _Writing:
                 _count(stream, "the senders and types of {} messages are left out")
             body = body[begin:]
         elif stream.has_frames:
-            image = _image(message)
+            try:
+                image = _image(message)
+            except (DecodeError, ValueError, struct.error):
+                stream.note_undecodable(message.position)
+                return
             if isinstance(image, str):
                 _count(stream, image)
                 return

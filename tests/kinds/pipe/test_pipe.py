@@ -459,7 +459,7 @@ def test_a_full_pipe_says_why():
             assert pull.poll() == []
             with (
                 push.claim(1, timeout=0),
-                pytest.raises(penstock.TimedOut, match="a claim of this publication is open"),
+                pytest.raises(penstock.Busy, match="a claim of this publication is open"),
             ):
                 push.claim(1, timeout=0)
     with (
@@ -535,3 +535,19 @@ def test_threads_may_close_a_subscription_at_the_same_time(monkeypatch):
         monkeypatch.setattr(core, "pipe_acknowledge", closed_meanwhile)
         pull.close()
         assert pull.closed
+
+
+def test_a_send_beside_an_open_claim_never_waits_for_it():
+    """Without a timeout: where only claims of the same handle keep the room, it is an error. Another reader's room is used."""
+    with penstock.publish("pipe:own") as push, penstock.subscribe("pipe:own") as pull:
+        with push.claim(1) as first:
+            first[:] = b"a"
+            for wait in (lambda: push.send(b"x"), lambda: push.claim(1), lambda: asyncio.run(push.send_async(b"x"))):
+                with pytest.raises(penstock.Busy, match=r"pipe:own.*: a claim of this publication is open: commit"):
+                    wait()
+            assert push.offer(b"x") is None
+            with penstock.subscribe("pipe:own") as other:
+                push.send(b"b", timeout=5)
+                assert other.recv(timeout=5) == b"b"
+        push.send(b"c", timeout=5)
+        assert [pull.recv(timeout=5) for _ in range(2)] == [b"a", b"c"]

@@ -94,18 +94,18 @@ def dataset(
             f"{output.many(done.rows, 'row')} in {output.many(done.episodes, 'episode')}, in {time.monotonic() - begun:.1f} s, in "
             f"{output.path(os.fspath(to))}"
         )
-        _print_gaps(done)
+        _print_gaps(done, "" if tolerance is None else " within the tolerance")
     if done.damaged:
         raise penstock.Corrupt(
             f"{output.many(len(done.damaged), 'part')} of the archive damaged and left out; everything else is in {output.path(os.fspath(to))}"
         )
 
 
-def _print_gaps(done: Built) -> None:
-    """What rows lack, and which messages are in no row."""
+def _print_gaps(done: Built, within: str) -> None:
+    """What rows lack, and which messages are in no row. within: how near a message had to be, for the text."""
     for channel, rows in done.rows_without.items():
         if rows:
-            output.say(f"{output.many(rows, 'row')} had no message of {channel} within the tolerance")
+            output.say(f"{output.many(rows, 'row')} had no message of {channel}{within}")
     if done.rows_dropped:
         output.say(f"{output.many(done.rows_dropped, 'row')} left out, by --drop-incomplete")
     if done.rows_outside:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import sys
@@ -24,6 +25,10 @@ def pace(
     """A pace for the block. control: the channel of commands in JSON; it is made if it does not exist. quiet: no keys. changed: called after each change."""
     with contextlib.ExitStack() as opened:
         has_keys = not quiet and _is_in_front() and opened.enter_context(screen.single_keys())
+        if paused and not has_keys and control is None:
+            raise penstock.Invalid(
+                "--pause needs something that ends the pause: keys, in a terminal in front and without --json, or --control with a channel of commands"
+            )
         commands = None
         if control is not None:
             opened.enter_context(penstock.publish(control, codec="json"))  # so that others find it
@@ -96,8 +101,11 @@ def _commands(subscription: Any) -> Iterator[Any]:
 
 
 def _is_in_front() -> bool:
-    """Whether the terminal's keys are for this process: one in the background that asked for them would be stopped."""
-    try:
-        return sys.stdin is not None and sys.stdin.isatty() and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
-    except OSError:
+    """Whether the terminal's keys are for this process: one in the background that asked for them would be stopped. A terminal that is not the
+    process' controlling one stops nobody."""
+    if sys.stdin is None or not sys.stdin.isatty():
         return False
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except OSError as error:
+        return error.errno == errno.ENOTTY

@@ -43,13 +43,15 @@ CACHE_MAX = 64 << 20  # bytes of messages that stay in memory from the first pas
 
 @dataclass
 class Block:
-    """A chunk, or several messages outside of chunks. offset: of the chunk's record, or of the first message. first, last: log times."""
+    """A chunk, or several messages outside of chunks. offset: of the chunk's record, or of the first message. first, last: log times.
+    refused: the channels whose messages in it are not taken."""
 
     offset: int
     length: int
     is_chunk: bool
     first: int = 0
     last: int = 0
+    refused: frozenset[int] = frozenset()
 
 
 class Contents:
@@ -57,7 +59,8 @@ class Contents:
 
     look: called with the fields of the messages, as `FIELDS`. chunks: their offsets. unknown: opcode → (records, bytes) of records
     with unknown opcodes. unchecked: messages that no checksum of the file covers; unchecked_definitions: its schemas and channels.
-    summary_schemas, summary_channels: copies in the summary, for a recovery that misses the originals.
+    summary_schemas, summary_channels: copies in the summary, for a recovery that misses the originals. redefined: channels that were
+    defined again with other content: messages behind that are not taken, since nobody knows of which of the two they are. refused: how many.
     """
 
     def __init__(self, look: Callable[[Any], None]) -> None:
@@ -75,6 +78,10 @@ class Contents:
         self.blocks: list[Block] = []
         self.unchecked = self.unchecked_definitions = 0
         self.messages_outside = self.definitions_outside = 0  # of chunks
+        self.redefined: set[int] = set()
+        self.refused: dict[int, int] = {}
+        self._schema_numbers: dict[int, int] = {}  # of channels
+        self._redefined_schemas: set[int] = set()
         self._cache: dict[int, Part] = {}
         self._cached_bytes = 0
 
@@ -90,9 +97,7 @@ class Contents:
 
     def add_run(self, at: int, data: bytes) -> None:
         """Several messages outside of chunks, one after the other."""
-        part = self.split(data, define=False)
-        self.messages_outside += len(part.fields)
-        self._add(Block(at, len(data), False), part)
+        self.messages_outside += self._add(Block(at, len(data), False), self.split(data, define=False))
 
     def add_record(self, at: int, opcode: int, body: bytes, *, is_first: bool) -> None:
         """Any record of the data section that holds no message itself, or a chunk."""
@@ -128,13 +133,16 @@ class Contents:
             part = self.split(checked_content(fields), define=True)
         except Malformed as error:
             raise Malformed(f"in a chunk: {error}") from error
+        taken = self._add(Block(at, HEAD.size + len(body), True), part)
         if not fields.crc:
-            self.unchecked += len(part.fields)
-        self._add(Block(at, HEAD.size + len(body), True), part)
+            self.unchecked += taken
 
-    def _add(self, block: Block, part: Part) -> None:
+    def _add(self, block: Block, part: Part) -> int:
+        """Takes the messages of a block: how many."""
+        if self.redefined:
+            part = self._refuse(block, part)
         if not len(part.fields):
-            return
+            return 0
         self._look(part.fields)
         log = part.fields["log"]
         block.first, block.last = int(log.min()), int(log.max())
@@ -144,6 +152,30 @@ class Contents:
         if self._cached_bytes + len(part.data) <= CACHE_MAX:
             self._cached_bytes += len(part.data)
             self._cache[block.offset] = part
+        return len(part.fields)
+
+    def _refuse(self, block: Block, part: Part) -> Part:
+        """The messages without those of channels that are defined again."""
+        numbers, counts = np.unique(part.fields["channel"], return_counts=True)
+        found = {int(one): int(count) for one, count in zip(numbers, counts, strict=True) if int(one) in self.redefined}
+        for number, count in found.items():
+            self.refused[number] = self.refused.get(number, 0) + count
+        block.refused = frozenset(found)
+        return part.without(block.refused)
+
+    def redefine(self, opcode: int, number: int) -> None:
+        """A channel, or a schema and the channels that have it, was defined again with other content."""
+        if opcode == CHANNEL:
+            self.redefined.add(number)
+            return
+        self._redefined_schemas.add(number)
+        self.redefined.update(one for one, of in self._schema_numbers.items() if of == number)
+
+    def use_schema(self, number: int, of: int) -> None:
+        """A channel has a schema."""
+        self._schema_numbers[number] = of
+        if of in self._redefined_schemas:
+            self.redefined.add(number)
 
     def take_cached(self, block: Block) -> Part | None:
         """The messages of a block, if they are in memory. Only the first call returns them."""
@@ -212,6 +244,7 @@ class Contents:
                 raise Malformed("a schema has the number 0, which means none")
             schema = schema_of(cursor)
             if self.schemas.setdefault(number, schema) != schema:
+                self.redefine(SCHEMA, number)
                 raise Malformed(f"schema {number} is repeated with other content")
             return
         of = cursor.number(2)
@@ -221,8 +254,10 @@ class Contents:
                 raise Malformed(f"channel {number} names schema {of}, and no record before it defines that schema")
             self.schemas[of] = self.summary_schemas[of]
         channel = Channel(topic, encoding, self.schemas[of] if of else None, metadata)
-        if self.channels.setdefault(number, channel) != channel:
-            raise Malformed(f"channel {number} is repeated with other content")
+        if (before := self.channels.setdefault(number, channel)) != channel:
+            self.redefine(CHANNEL, number)
+            raise Malformed(repeated(number, before, channel))
+        self.use_schema(number, of)
 
     def count_unchecked(self) -> None:
         """Counts records outside of chunks as unchecked: the checksum over the whole data section is missing or wrong."""
@@ -239,3 +274,8 @@ class Contents:
         ]
         channels = stated.by_channel.items()
         return rows + [(f"messages of channel {n}", count, self.counts.get(n, 0)) for n, count in channels]
+
+
+def repeated(number: int, before: Channel, after: Channel) -> str:
+    """The text for a channel that is defined twice."""
+    return f"channel {number} is repeated with other content: topic {before.topic!r}, then {after.topic!r}"

@@ -60,6 +60,6 @@ class McapFile:
         try:
             if block.is_chunk:
                 data = checked_content(chunk_of(data[HEAD.size :]))
-            return self.contents.split(data, define=False)
+            return self.contents.split(data, define=False).without(block.refused)
         except Malformed as error:
             raise self._source.damaged(block.offset, f"the file changed while it was read: {error}") from error

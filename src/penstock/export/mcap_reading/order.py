@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,13 @@ class Part(NamedTuple):
     begins: np.ndarray[Any, Any]
     ends: np.ndarray[Any, Any]
     fields: np.ndarray[Any, Any]
+
+    def without(self, channels: Collection[int]) -> Part:
+        """The messages of all other channels."""
+        if not channels:
+            return self
+        kept = ~np.isin(self.fields["channel"], list(channels))
+        return Part(self.data, self.begins[kept], self.ends[kept], self.fields[kept])
 
 
 def due_before(waiting: list[tuple[int, Part]], until: int) -> Iterator[Part]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.export.mcap_reading.contents import Contents
+from penstock.export.mcap_reading.contents import Contents, repeated
 from penstock.export.mcap_reading.records import (
     CHANNEL,
     CHUNK,
@@ -48,6 +49,9 @@ class Recovery:
 
     def __init__(self, source: Source, contents: Contents, skipped: Skipped) -> None:
         self._source, self._contents, self._skipped = source, contents, skipped
+        self._guide_schemas: dict[int, Schema] = {}  # the summary's
+        self._guide_channels: dict[int, Channel] = {}
+        self._written: dict[tuple[int, int], bytes] = {}  # the first definition outside of chunks of each number
 
     def run(self, fault: tuple[int, str] | None) -> None:
         """Takes the sound parts. fault: the first damage, if it is in the framing or the content. `Corrupt` if it is not an MCAP file."""
@@ -79,6 +83,11 @@ class Recovery:
             contents.count_unchecked()
         if not self._skipped.places and fault is not None:
             self._skip(fault[0], fault[0], fault[1])
+        for number, count in sorted(contents.refused.items()):
+            self._skipped.places.append(
+                f"messages behind a second, other definition of channel {number}, topic {contents.channels[number].topic!r}, or of its schema: "
+                f"{count:,}. Nobody knows of which of the two they are"
+            )
         self._count_missing(len(chunks))
 
     def _read_guide(self) -> Guide:
@@ -98,6 +107,7 @@ class Recovery:
             return Guide()
         contents.statistics = statistics
         contents.summary_schemas, contents.summary_channels = schemas, channels
+        self._guide_schemas, self._guide_channels = dict(schemas), dict(channels)
         return Guide(indexed, start, statistics, set(channels))
 
     def _is_confirmed(self, end: int) -> bool:
@@ -133,21 +143,47 @@ class Recovery:
         if is_confirmed:
             contents.define(place.opcode, Cursor(body))
         else:
-            self._define_unconfirmed(place.opcode, body)
+            self._define_unconfirmed(place.opcode, body, is_chunked)
 
-    def _define_unconfirmed(self, opcode: int, body: bytes) -> None:
-        """A Schema or Channel record. Those of a chunk and of the summary are preferred to it."""
-        contents, number, cursor = self._contents, int.from_bytes(body[:2], "little"), Cursor(body, 2)
-        schemas = contents.summary_schemas
+    def _define_unconfirmed(self, opcode: int, body: bytes, is_chunked: bool) -> None:
+        """A Schema or Channel record. Those of a chunk and of the summary are preferred to it, unless the data has two of them."""
+        contents, number = self._contents, int.from_bytes(body[:2], "little")
+        schemas, channels = contents.summary_schemas, contents.summary_channels
         if opcode == SCHEMA:
-            schemas.setdefault(number, schema_of(cursor))
+            schema = schema_of(Cursor(body, 2))
+            if _is_of_another(number, schema, self._guide_schemas):
+                return
+            schemas.setdefault(number, schema)
+        else:
+            channel = self._channel(body)
+            if _is_of_another(number, channel, self._guide_channels):
+                return
+            channels.setdefault(number, channel)
+        first = self._written.setdefault((opcode, number), body)
+        if opcode == CHANNEL:
+            contents.use_schema(number, int.from_bytes(first[2:4], "little"))
+        if is_chunked or first == body:
             return
-        of = cursor.number(2)
-        schema = schemas.get(of, contents.schemas.get(of))
+        contents.redefine(opcode, number)  # what was before it has the first definition, whatever the summary says
+        if opcode == SCHEMA:
+            schemas[number] = schema_of(Cursor(first, 2))
+        for (kind, one), written in self._written.items():
+            if kind == CHANNEL and (one == number if opcode == CHANNEL else one in contents.redefined):
+                channels[one] = contents.channels[one] = self._channel(written)
+        raise Malformed(
+            f"schema {number} is repeated with other content"
+            if opcode == SCHEMA
+            else repeated(number, channels[number], channel)
+        )
+
+    def _channel(self, body: bytes) -> Channel:
+        """The channel of a record outside of chunks."""
+        cursor = Cursor(body)
+        number, of = cursor.number(2), cursor.number(2)
+        schema = self._contents.summary_schemas.get(of, self._contents.schemas.get(of))
         if of and schema is None:
             raise Malformed(f"channel {number} names schema {of}, which the file does not have")
-        channel = Channel(cursor.text(), cursor.text(), schema, cursor.texts())
-        contents.summary_channels.setdefault(number, channel)
+        return Channel(cursor.text(), cursor.text(), schema, cursor.texts())
 
     def _count_missing(self, chunks: int) -> None:
         """Compares the recovered records with the file's statistics."""
@@ -164,3 +200,8 @@ class Recovery:
             differences = [statistics.messages - sum(counts.values())]
         skipped.messages = sum(max(0, one) for one in differences)
         skipped.more = sum(max(0, -one) for one in differences)
+
+
+def _is_of_another(number: int, found: object, guide: Mapping[int, object]) -> bool:
+    """Whether a definition is the summary's of another number: its own number is damaged."""
+    return guide.get(number) != found and any(one == found for one in guide.values())
