@@ -147,11 +147,11 @@ inline void copy_words_out(void *to, const void *from, size_t length) {
     std::memcpy(bytes, &word, length);
 }
 
-// memmove, but for memcpy's worst case: many versions of glibc copy what is longer than 2 KiB, and fits a cache, by `rep movsb`, and
-// AMD's processors do that 20 times slower than else if `to` is 1 to 31 bytes above `from` in a page. Payloads begin at multiples
-// of 32, and what malloc gives at multiples of 16. Long ones go by pages, for which see by_pages.
-// The two never overlap, unless a peer wrote wrong words into the memory or a caller sends a view of it: then any bytes may
-// arrive, but it must stay defined, so it is memmove. glibc has one routine for both.
+// memmove, but for memcpy's worst case: many versions of glibc copy what is longer than 2 KiB, and fits a cache, by `rep movsb`,
+// and AMD's processors do that 20 times slower than else if `to` is 1 to 31 bytes above `from` in a page. Payloads begin at
+// multiples of 32, and what malloc gives at multiples of 16. Long ones go by pages, for which see by_pages. The two never
+// overlap, unless a peer wrote wrong words into the memory or a caller sends a view of it: then any bytes may arrive, but it must
+// stay defined, so it is memmove. glibc has one routine for both.
 inline void copy_bytes(void *to, const void *from, size_t length) {
     const uintptr_t above = (reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from)) & 4095;
     const bool in_blocks = (length > 2048 && above - 1 < 31) || length >= long_bytes;
