@@ -9,6 +9,7 @@ import pytest
 from ports import free_port
 
 import penstock
+from penstock._native.core import describe_frame
 
 SECONDS = 60.0
 
@@ -131,6 +132,18 @@ def test_frames_are_messages_on_a_log():
             (got,) = taken(sub, 1, bridge)
     assert got["pixels"].tolist() == [1, 2]
     assert got["meta"] == {"n": 1}
+
+
+@pytest.mark.parametrize("fields", [b"not json", b"[1, 2]"])
+@pytest.mark.parametrize("target", ["log:b", "frames:b"])
+def test_a_frame_with_damaged_fields_costs_itself_alone(fields, target):
+    with penstock.Bridge("frames:a", target) as bridge, penstock.publish("frames:a", shape=(2,), dtype="u1") as pub:
+        step(bridge, until=lambda: pub.readers)
+        with pub.acquire() as frame:
+            describe_frame(frame, None, 0, 0, fields)
+        pub.send(np.array([1, 2], "u1"), meta={"n": 1})
+        step(bridge, until=lambda: bridge.progress()[0].messages)
+        assert (bridge.progress()[0].messages, bridge.progress()[0].refused) == (1, 1)
 
 
 def test_large_frames_and_messages_cross():

@@ -14,6 +14,7 @@ import pytest
 from people import until
 
 import penstock
+from penstock._native.core import describe_frame
 
 SHAPE = (4, 6, 3)
 PATIENCE = 60  # seconds: only a hang takes so long
@@ -114,6 +115,19 @@ def test_unencodable_fields_are_an_error_and_free_the_buffer(cam, what, value):
         publish(pub, 1, meta={"long": "x" * 100_000})
     publish(pub, 1)
     assert sub.recv(timeout=1).sequence == 0
+
+
+@pytest.mark.parametrize("fields", [b"not json", b"[1, 2]", b"\xff"])
+def test_damaged_fields_are_an_error_and_no_pixels_are_lost(cam, fields):
+    """Another program's library can send them."""
+    pub, sub = cam
+    with pub.acquire(timeout=0) as frame:
+        frame.array[...] = 3
+        describe_frame(frame, None, 0, 0, fields)
+    got = sub.recv(timeout=1)
+    with pytest.raises(penstock.Corrupt, match=f"^{pub.channel}: the note of frame 0 is damaged"):
+        got.meta
+    assert got.array.max() == 3
 
 
 def test_a_leased_frame_is_never_written_to(cam):

@@ -19,6 +19,7 @@ from penstock.bridge.outlet import Outlet
 from penstock.channels.storage import files, inspection
 from penstock.channels.uri.opener import parse, subscription_options
 from penstock.errors import (
+    Corrupt,
     DecodeError,
     Invalid,
     Mismatch,
@@ -301,15 +302,15 @@ class Route:
         assert self._held is not None
         (body, mark), out = self._held, self._out or self._open_outlet()
         if out is not None:
-            if self._kind.by_reference and not out.takes_frames:
-                body = out.message_of(body)
             try:
+                if self._kind.by_reference and not out.takes_frames:
+                    body = out.message_of(body)
                 if not out.send(body, mark):
                     return False
                 self._passed = None
                 self._messages += 1
                 self._bytes += body.array.nbytes if self._kind.by_reference and out.takes_frames else len(body)
-            except (TooLarge, Invalid) as error:
+            except (TooLarge, Invalid, Corrupt) as error:  # corrupt: the note of a frame
                 self._refuse(error)
             if not out.is_far:
                 self._settle(out)

@@ -111,7 +111,10 @@ class Frame(_native.ReceivedFrame):
         meta: Any = self._meta
         if meta is None:
             fields = self._fields[self._kind.header_bytes :]
-            self._meta = meta = msgspec.json.decode(fields) if fields else {}
+            try:
+                self._meta = meta = msgspec.json.decode(fields, type=dict[str, Any]) if fields else {}
+            except msgspec.MsgspecError as error:
+                raise self._damaged(error) from error
         found: dict[str, Any] = meta
         return found
 
