@@ -199,6 +199,23 @@ def test_what_nobody_has_is_counted(archive, channel):
         source.end()
 
 
+@pytest.mark.parametrize("way", ["folder", "server"])
+def test_a_recording_purged_before_it_was_read_is_lost(archive, channel, way):
+    for _ in range(3):
+        source = Source(archive, channel)
+        source.send(50)
+        source.end()
+    purged = archive.list()[1]
+    with archive.serve("127.0.0.1:0") as server:
+        where = archive.path if way == "folder" else server.uri
+        with penstock.subscribe(channel, start="earliest", archive=where) as sub:
+            assert read(sub, 10) == list(range(10))
+            archive.purge(purged.id)
+            assert read(sub, 90) == [*range(10, 50), *range(50)]
+            assert sub.try_recv() is None
+            assert sub.lost == purged.end_position - purged.start_position
+
+
 def test_another_codec_is_a_mismatch_in_the_past_as_it_is_live(archive, channel):
     source = Source(archive, channel)
     source.send(3)
