@@ -21,6 +21,7 @@ from penstock.record.format.types import Recorded, RecordingInfo
 from penstock.record.read.archive_reader import COLUMNS_REPLAYED
 from penstock.record.read.replay import messages
 from penstock.util.clock import SystemClock
+from penstock.util.patient_calls import Unfinished
 
 log = logging.getLogger("penstock")
 
@@ -205,7 +206,7 @@ class SessionHistory:
 
     def _note_away(self, error: PenstockError) -> None:
         self.why = str(error)
-        if self._clock.monotonic() - self._said >= SAY_SECONDS:
+        if not isinstance(error, Unfinished) and self._clock.monotonic() - self._said >= SAY_SECONDS:
             self._said = self._clock.monotonic()
             log.warning("%s: waits for its archive: %s", self._channel, error)
 

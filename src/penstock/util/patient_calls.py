@@ -1,6 +1,7 @@
 """Calls to another machine that their caller need not await: each is in a thread of its own, so a signal or a deadline ends the wait.
 
-A call that was left goes on. The same call again waits for that one: so callers that never wait long still get on. Knows no connection.
+A call that was left goes on. The same call again, with a deadline too, waits for that one: so callers that never wait long still get on.
+Its result is at most a second old. Knows no connection.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from penstock.errors import SystemFailure
 
+FRESH_SECONDS = 1.0
 KEPT = 64  # calls that were left, at most; the oldest are forgotten
 _end: contextvars.ContextVar[float | None] = contextvars.ContextVar("end", default=None)
 
@@ -39,37 +41,36 @@ class PatientCalls:
 
     def __init__(self, name: str) -> None:
         self._name, self._lock = name, threading.Lock()
-        self._left: dict[Any, Future[Any]] = {}
+        self._left: dict[Any, tuple[Future[Any], list[float]]] = {}
 
     def run(self, key: Any, call: Callable[[], Any]) -> Any:
         """The result of a call, or its error. key: the same for calls that are the same. `Unfinished` at the deadline of `within`."""
         end = _end.get()
         with self._lock:
-            future = self._left.pop(key, None)
-        if future is None:
-            future = Future()
-            threading.Thread(target=_work, args=(future, call), name="penstock-archive", daemon=True).start()
+            future, ended = self._left.pop(key, (None, []))
+        if future is None or end is None or (ended and time.monotonic() - ended[0] > FRESH_SECONDS):
+            future, ended = Future(), []
+            threading.Thread(target=_work, args=(future, ended, call), name="penstock-archive", daemon=True).start()
         try:
             return future.result(None if end is None else max(end - time.monotonic(), 0.0))
         except TimeoutError:
-            if future.done():  # its own
-                raise
-            self._keep(key, future)
+            if future.done():  # just now, or the error is its own
+                return future.result()
+            self._keep(key, future, ended)
             raise Unfinished(errno.EINPROGRESS, f"{self._name} has not answered yet") from None
-        except BaseException:
-            if not future.done():
-                self._keep(key, future)
-            raise
 
-    def _keep(self, key: Any, future: Future[Any]) -> None:
+    def _keep(self, key: Any, future: Future[Any], ended: list[float]) -> None:
         with self._lock:
-            self._left[key] = future
+            self._left[key] = future, ended
             while len(self._left) > KEPT:
                 del self._left[next(iter(self._left))]
 
 
-def _work(future: Future[Any], call: Callable[[], Any]) -> None:
+def _work(future: Future[Any], ended: list[float], call: Callable[[], Any]) -> None:
     try:
-        future.set_result(call())
+        found = call()
     except BaseException as error:  # its caller raises it
         future.set_exception(error)
+    else:
+        ended.append(time.monotonic())
+        future.set_result(found)

@@ -9,9 +9,8 @@ import msgspec
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 FileName = Annotated[str, msgspec.Meta(pattern=r"^[^/\x00]{1,255}\Z")]
 RecordingName = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{8}\Z")]
-Entry = tuple[
-    str, Literal["file", "folder", "none"], Count, Count
-]  # a file's path, its kind, its bytes, and when it changed, in nanoseconds
+Kind = Literal["file", "folder", "none"]
+Entry = tuple[str, Kind, Count, Count]  # a file's path, its kind, its bytes, and when it changed, in nanoseconds
 Files = list[tuple[FileName, Count, Count]]  # names, bytes and times of change
 
 

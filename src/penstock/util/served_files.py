@@ -206,7 +206,7 @@ class ServedFiles:
 
     def _answer(self, action: str, body: bytes, most: int) -> list[bytes]:
         """The results. `Wrong` if all but the first have more than `most` bytes."""
-        found, size = [], 0
+        found, size = list[bytes](), 0
         for result in self._client.do_action((action, body), self._options):
             piece = result.body.to_pybytes()
             size += len(piece) if found else 0
