@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import signal
 import threading
 import time
 
@@ -13,6 +14,7 @@ from ports import free_port
 import penstock
 from penstock.errors import EndOfStream, Invalid, NotFound, SystemFailure, TimedOut, Unsupported
 from penstock.kinds.udp.history import HistorySubscription
+from penstock.util.served_files import ServedFiles
 
 LIMIT = 60  # seconds that a test waits for a message
 
@@ -197,6 +199,61 @@ def test_what_nobody_has_is_counted(archive, channel):
         assert 0 <= sub.lost <= position - recording.end_position
         assert (sub.lost > 0) == (got[0] > 100)
         source.end()
+
+
+@pytest.mark.parametrize("way", ["folder", "server"])
+def test_a_recording_purged_before_it_was_read_is_lost(archive, channel, way):
+    for _ in range(3):
+        source = Source(archive, channel)
+        source.send(50)
+        source.end()
+    purged = archive.list()[1]
+    with archive.serve("127.0.0.1:0") as server:
+        where = archive.path if way == "folder" else server.uri
+        with penstock.subscribe(channel, start="earliest", archive=where) as sub:
+            assert read(sub, 10) == list(range(10))
+            archive.purge(purged.id)
+            assert read(sub, 90) == [*range(10, 50), *range(50)]
+            assert sub.try_recv() is None
+            assert sub.lost == purged.end_position - purged.start_position
+
+
+class Interrupted(Exception):
+    """Raised by a signal's handler."""
+
+
+@pytest.fixture
+def interrupts():
+    def interrupt(*_):
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_deadlines_are_kept_while_the_archive_is_silent(archive, channel, monkeypatch, interrupts):
+    """Its machine is cut off, after the subscription was opened: nothing refuses the connection."""
+    source = Source(archive, channel)
+    source.send(50)
+    source.end()
+    answers, plain = threading.Event(), ServedFiles._answer
+    monkeypatch.setattr(ServedFiles, "_answer", lambda *given: answers.wait(LIMIT) and plain(*given))
+    with archive.serve("127.0.0.1:0") as server:
+        answers.set()
+        with penstock.subscribe(channel, start="earliest", archive=server.uri) as sub:
+            answers.clear()
+            for _ in range(2):
+                with pytest.raises(TimedOut, match="has not answered yet"):
+                    sub.recv(timeout=0.1)
+                with pytest.raises(TimedOut, match="has not answered yet"):
+                    asyncio.run(sub.recv_async(timeout=0.1))
+                assert sub.poll() == []
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with pytest.raises(Interrupted):
+                sub.recv()
+            answers.set()
+            assert read(sub, 50) == list(range(50))
 
 
 def test_another_codec_is_a_mismatch_in_the_past_as_it_is_live(archive, channel):

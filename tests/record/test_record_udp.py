@@ -1,9 +1,16 @@
 """A `udp:` channel is recorded where it is sent: each publication's log by itself, with any receivers."""
 
+import contextlib
+import os
+import subprocess
+import sys
+
 import pytest
+from people import until
 from ports import free_port
 
 import penstock
+from penstock.channels.storage import files
 from penstock.channels.uri.channel import parse
 from penstock.kinds.udp import tap as udp_tap
 
@@ -83,6 +90,73 @@ def test_a_recorder_in_a_process_of_its_own(archive, uri):
         for number in range(100):
             assert sub.recv(timeout=60) == b"%d" % number
     assert archive.find(uri).messages == 100
+
+
+@pytest.mark.parametrize("recorders", [1, 2])
+def test_short_publications_are_recorded_whole(archive, uri, tmp_path, recorders):
+    """Each has ended before a recorder looks at it. Also with the same session, whose log has the same name."""
+    other = penstock.Archive(tmp_path / "other")
+    archives = [archive, other][:recorders]
+    with contextlib.ExitStack() as stack:
+        running = [stack.enter_context(one.record(uri, sent=True)) for one in archives]
+        for number in range(12):
+            with penstock.publish(uri, codec="json", linger=0, session=7 if number % 2 else None) as pub:
+                for i in range(50):
+                    pub.send([number, i])
+        for one in archives:  # sealed while the recorder goes on
+            until(lambda one=one: [info.state for info in one.list()] == ["closed"] * 12, "they are not closed")
+        for recorder in running:
+            recorder.stop()
+            assert sum(row.messages for row in recorder.progress()) == 600
+    for one in archives:
+        got = [m.data for info in one.list() for m in one.replay(info.id)]
+        assert sorted(got) == [[number, i] for number in range(12) for i in range(50)]
+        assert one.verify() == []
+    left = files.private_folder(".recorders")
+    assert [path.name for path in left.iterdir() if path.suffix != ".lock"] == []
+
+
+KILLED = """
+import os, sys, penstock
+with penstock.publish(sys.argv[1]) as pub:
+    for _ in range(50):
+        pub.send(b"a message")
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_killed_publication_is_recorded_as_lost(archive, uri):
+    with archive.record(uri, sent=True):
+        subprocess.run([sys.executable, "-c", KILLED, uri], check=False)
+        until(lambda: [info.state for info in archive.list()] == ["lost"], "it is not lost")
+        assert archive.find(uri).messages == 50
+        assert len(list(archive.follow(1, timeout=60))) == 50
+
+
+def test_a_recorder_that_is_far_behind_says_so(archive, uri, caplog):
+    """64 logs wait for it. It counts what was not left."""
+    tap = udp_tap.open_sent_tap(parse(uri))
+    for _ in range(66):
+        with penstock.publish(uri, linger=0, term_length=1 << 16) as pub:
+            pub.send(b"a message")
+    there = tap.streams()
+    assert len(there) == 64
+    assert "2 publications ended while the recorder was behind" in caplog.text
+    for session, _ in there:
+        session.close()
+    tap.close()
+
+
+def test_logs_left_for_a_dead_recorder_are_removed(uri):
+    """The next publication does it."""
+    tap = udp_tap.open_sent_tap(parse(uri))
+    with penstock.publish(uri, linger=0) as pub:
+        pub.send(b"a message")
+    assert len(tap._ended.paths()) == 1
+    os.close(tap._ended._fd)  # as a death would
+    tap._ended._fd = -1
+    with penstock.publish(uri, linger=0):
+        assert tap._ended.paths() == []
 
 
 @pytest.mark.parametrize("channel", ["log:x", "ring:x", "pipe:x", "sync:x"])

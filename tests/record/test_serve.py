@@ -401,3 +401,15 @@ def test_flight_clients_hear_in_a_line_what_is_wrong(archive, server):
     with pytest.raises(flight.FlightUnauthorizedError, match="can only be read") as refused:
         client.do_put(at, pa.schema([]))[0].close()
     assert "Traceback" not in str(refused.value)
+
+
+def test_insecure_that_has_no_effect_is_refused(archive, tmp_path):
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    token.chmod(0o600)
+    for options, why in (
+        ({"listen": "127.0.0.1:0"}, "only this machine reaches 127.0.0.1:0"),
+        ({"listen": "0.0.0.0:0", "token_file": token}, "there is a token"),
+    ):
+        with pytest.raises(Invalid, match=rf"\(--insecure\) has no effect, since {why}: leave it out"):
+            archive.serve(insecure=True, **options)

@@ -34,6 +34,10 @@ nb::dict inspect_log(int fd, const std::string &path, bool sync) {
     about["limit"] = status.limit;
     about["slots_taken"] = status.slots_taken;
     describe_status(about, status);
+    // Once the members are known: a publication of the network says that it ends before it leaves. Only the value counts.
+    const auto &control = *reinterpret_cast<const Control *>(map.bytes() + control_offset);
+    const SessionEnd end = SessionEnd::of(control.session_end.value.relaxed());
+    about["closed_at"] = end.how == SessionEnd::How::closed ? nb::object(nb::int_(end.position)) : nb::object(nb::none());
     return about;
 }
 

@@ -43,7 +43,7 @@ struct Control {
         Atomic<uint64_t> messages_sent, bytes_sent, messages_received, bytes_received, back_pressure, bytes_lost, repaired,
             dropped;
     } totals;
-    Paired<Atomic<uint64_t>> session_end; // 896: of an image: where its session ends, and how; the owner of its socket
+    Paired<Atomic<uint64_t>> session_end; // 896: where its session ends, and how; of an image the owner of its socket
     uint8_t spare[4096 - 1024];
 };
 static_assert(sizeof(Control) == 4096 && offsetof(Control, limit) == 128 && offsetof(Control, space) == 512);

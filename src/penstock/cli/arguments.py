@@ -58,6 +58,12 @@ ArchivePath = Annotated[
 ]
 
 
+LocalArchivePath = Annotated[
+    Path,
+    typer.Argument(help="The archive's folder.", parser=place, metavar="ARCHIVE"),
+]
+
+
 Since = Annotated[
     str | None,
     typer.Option(help="From this time on: '2026-01-31 12:00', '10m ago', yesterday, @SECONDS.", metavar="<time>"),

@@ -6,6 +6,7 @@ recording's channel may be another one: a sender and its receivers name the same
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,7 @@ from penstock.record.format.types import Recorded, RecordingInfo
 from penstock.record.read.archive_reader import COLUMNS_REPLAYED
 from penstock.record.read.replay import messages
 from penstock.util.clock import SystemClock
+from penstock.util.patient_calls import Unfinished
 
 log = logging.getLogger("penstock")
 
@@ -62,6 +64,7 @@ class SessionHistory:
         self._folders: dict[int, RecordingFolder] = {}  # as the last look found them
         self._runs: list[Run] = []
         self._counted: dict[Key, int] = {}  # up to where lost bytes were counted
+        self._had: dict[Key, tuple[int, int]] = {}  # from where up to where recordings ever had a session, by all looks
         self._idle: dict[Key, float] = {}  # since when no recording of a session grows
         self._looked = self._said = float("-inf")
         self.why = ""  # the archive is away
@@ -82,8 +85,9 @@ class SessionHistory:
 
         begin: within the last message that was given; None: none was, and what is missing in front was not asked for. end: None for what there is now. Ends when it has given all, or when no recording will have the rest: that is lost.
         """
-        at, only_now, tried = begin or 0, end is None, set[tuple[int, int]]()
-        counts = begin is not None
+        only_now, tried = end is None, set[tuple[int, int]]()
+        counts = begin is not None or key in self._had
+        at = self._had.get(key, (0, 0))[0] if begin is None else begin
         while end is None or at < end:
             self._look()
             mine = [run for run in self._runs if run.key == key]
@@ -91,7 +95,10 @@ class SessionHistory:
                 yield None
                 continue
             if end is None:
-                end = max((run.end for run in mine), default=at)
+                had = at if begin is not None else self._had.get(key, (at, at))[1]
+                end = max(
+                    (run.end for run in mine), default=had
+                )  # a recording that was purged before it was read is lost
                 continue
             here = [run for run in mine if run.start <= at < run.end]
             one = _longest(run for run in here if (run.info.id, at) not in tried)
@@ -102,7 +109,7 @@ class SessionHistory:
                 later = [run.start for run in mine if run.start > at]
                 partly = [max(run.end for run in here)] if here else []  # a message that no recording has whole
                 reached = min([*later, *partly, end])
-                if counts and (later or not only_now):
+                if counts and (later or not here or not only_now):
                     self._lose(key, at, reached)
                 at = reached
                 continue
@@ -160,6 +167,9 @@ class SessionHistory:
         except NotFound:  # purged in the meantime
             self._looked = float("-inf")
         except SystemFailure as error:
+            if error.errno == errno.ENOENT:  # purged, on another machine
+                self._looked = float("-inf")
+                return
             self._note_away(error)
             yield None
 
@@ -189,11 +199,14 @@ class SessionHistory:
         self._runs = []
         for key, info, layout in found:
             layout.close()
-            self._runs += [Run(key, info, *interval) for interval in layout.intervals()]
+            for run in [Run(key, info, *interval) for interval in layout.intervals()]:
+                first, last = self._had.get(key, (run.start, run.end))
+                self._had[key] = min(first, run.start), max(last, run.end)
+                self._runs.append(run)
 
     def _note_away(self, error: PenstockError) -> None:
         self.why = str(error)
-        if self._clock.monotonic() - self._said >= SAY_SECONDS:
+        if not isinstance(error, Unfinished) and self._clock.monotonic() - self._said >= SAY_SECONDS:
             self._said = self._clock.monotonic()
             log.warning("%s: waits for its archive: %s", self._channel, error)
 
@@ -210,11 +223,17 @@ class SessionHistory:
         """The session of a recording; None as long as it has no message."""
         if info.id not in self._keys:
             folder = self._folders[info.id]
-            for batch in self._archive._scan(folder, ("session",), 0, batch_rows=1):
-                if batch.num_rows:
-                    initial = folder.describe().initial_term_id
-                    self._keys[info.id] = batch.column(0)[0].as_py(), initial
-                    break
+            try:
+                for batch in self._archive._scan(folder, ("session",), 0, batch_rows=1):
+                    if batch.num_rows:
+                        initial = folder.describe().initial_term_id
+                        self._keys[info.id] = batch.column(0)[0].as_py(), initial
+                        break
+            except NotFound:  # purged in the meantime
+                return None
+            except SystemFailure as error:
+                if error.errno != errno.ENOENT:
+                    raise
         return self._keys.get(info.id)
 
 

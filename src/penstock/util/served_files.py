@@ -12,27 +12,29 @@ import functools
 import ipaddress
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import Invalid, SystemFailure
 from penstock.util import secret_file, user_files
+from penstock.util import served_answers as answers
 from penstock.util.extras import explain_missing
+from penstock.util.patient_calls import PatientCalls
+from penstock.util.served_answers import Entry
 
 SCHEMES = ("grpc", "grpc+tcp", "grpc+tls")
 TOKEN_FILE, TLS_ROOTS = "PENSTOCK_TOKEN_FILE", "PENSTOCK_TLS_ROOTS"
 PIECE = 1 << 20  # bytes of one result at most
 CALL_SECONDS = 20.0  # that one call may take
 READ_BYTES = 16 << 20  # that one call may ask for
+ANSWER_BYTES = 256 << 20  # of an answer whose length was not asked for
 OPTIONS = [
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.keepalive_time_ms", 20_000),  # a connection that was cut in silence is noticed
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.max_receive_message_length", 4 * PIECE),
 ]
-Entry = tuple[
-    str, str, int, int
-]  # a file's path, "file", "folder" or "none", its bytes, and when it changed, in nanoseconds
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ class ServedFiles:
         self._flight, self._uri, self._roots = flight, uri, roots
         headers = [(b"authorization", f"Bearer {token}".encode())] if token else []
         self._options = flight.FlightCallOptions(timeout=CALL_SECONDS, headers=headers)
+        self._calls = PatientCalls(uri)
         self._client = self._connected()
 
     def _connected(self) -> Any:
@@ -113,9 +116,11 @@ class ServedFiles:
         from pyarrow import fs
 
         if isinstance(asked, fs.FileSelector):
-            return [_info(entry) for entry in self._entries("list", path=asked.base_dir)]
+            raw, folder = b"".join(self.call("list", path=asked.base_dir)), asked.base_dir
+            return [_info(entry) for entry in self._checked(lambda: answers.entries(raw, None, folder))]
         paths = [asked] if isinstance(asked, str) else list(asked)
-        found = [_info(entry) for entry in self._entries("stat", paths=paths)]
+        raw = b"".join(self.call("stat", paths=paths))
+        found = [_info(entry) for entry in self._checked(lambda: answers.entries(raw, paths))]
         return found[0] if isinstance(asked, str) else found
 
     def open_input_file(self, path: str) -> ServedFile:
@@ -141,40 +146,37 @@ class ServedFiles:
     def look(self, known: Mapping[str, Seen], names: Collection[str] | None) -> dict[str, Seen]:
         """The folders of recordings, by their names. known: what earlier looks found. names: only these."""
         tags = {name: seen.tags for name, seen in known.items() if names is None or name in names}
-        answer = self.call("look", recordings=None if names is None else list(names), known=tags)
-        try:
-            length, rest = int(answer[0]), b"".join(answer[1:])
-            at, found = length, dict[str, Seen]()
-            for name, about in json.loads(rest[:length]).items():
-                was, raws = known.get(name), dict[str, bytes]()
-                for file, size in about["bytes"]:
-                    raws[file] = rest[at : at + size]
-                    at += size
-                older = _named(about["older"]) if "older" in about or was is None else was.older
-                newer = _named(about["newer"]) if "newer" in about or was is None else was.newer
-                raws = raws if "newer" in about or was is None else was.raws
-                path, (first, second) = f"/recordings/{name}", about["tags"]
-                found[name] = Seen(path, bool(about["live"]), (first, second), older, newer, raws)
-        except (IndexError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise SystemFailure(errno.EPROTO, f"{self._uri} answers what is no look: {error!r}") from None
+        results = self.call("look", recordings=None if names is None else list(names), known=tags)
+        found = dict[str, Seen]()
+        for name, (about, raws) in self._checked(lambda: answers.look(results, set(tags))).items():
+            was = known.get(name)
+            older = was.older if about.older is None and was else _named(about.older)
+            newer, raws = (was.newer, was.raws) if about.newer is None and was else (_named(about.newer), raws)
+            found[name] = Seen(f"/recordings/{name}", about.live, about.tags, older, newer, raws)
         return found
 
     def is_live(self, path: str) -> bool:
         """Whether a recorder writes the folder at this moment."""
-        return bool(json.loads(self.call("live", path=path)[0]))
+        raw = b"".join(self.call("live", path=path))
+        return bool(self._checked(lambda: answers.decoded(raw, bool)))
 
-    def _entries(self, action: str, **asked: Any) -> list[Entry]:
-        return [tuple(entry) for entry in json.loads(b"".join(self.call(action, **asked)))]
+    def _checked(self, check: Callable[[], Any]) -> Any:
+        try:
+            return check()
+        except answers.Wrong as error:
+            raise self._wrong(error) from None
+
+    def _wrong(self, why: object) -> SystemFailure:
+        return SystemFailure(
+            errno.EPROTO, f"{self._uri} answers what is no answer of penstock serve: {' '.join(str(why).split())[:200]}"
+        )
 
     def call(self, action: str, **asked: Any) -> list[bytes]:
         """The results of an action behind the first one. `SystemFailure` if the server says so, or does not answer."""
         flight, body = self._flight, json.dumps(asked).encode()
+        most = asked["length"] if action == "read" else ANSWER_BYTES
         try:
-            try:
-                first, *found = self._answer(action, body)
-            except flight.FlightUnavailableError:
-                self._client = self._connected()
-                first, *found = self._answer(action, body)
+            first, *found = self._calls.run((action, body), lambda: self._try_twice(action, body, most)) or [b""]
         except (flight.FlightUnauthenticatedError, flight.FlightUnauthorizedError):
             text = f"{self._uri} wants a token: put it into a file, and name that by {TOKEN_FILE}"
             if named := os.environ.get(TOKEN_FILE):
@@ -182,16 +184,36 @@ class ServedFiles:
             raise SystemFailure(errno.EACCES, text) from None
         except flight.FlightTimedOutError:
             raise SystemFailure(errno.ETIMEDOUT, f"{self._uri} does not answer within {CALL_SECONDS:.0f} s") from None
-        except (flight.FlightUnavailableError, flight.FlightError, OSError, ValueError) as error:
+        except answers.Wrong as error:
+            raise self._wrong(error) from None
+        except SystemFailure:  # of a call that goes on
+            raise
+        except (flight.FlightError, OSError, ValueError) as error:
             raise SystemFailure(errno.ECONNREFUSED, f"{self._uri} is not to be had: {_why(self._uri, error)}") from None
-        if wrong := json.loads(first):
-            if wrong["errno"] == errno.ENOENT:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self._uri}{asked.get('path', '')}")
-            raise SystemFailure(wrong["errno"], f"{self._uri}: {wrong['text']}")
+        head = self._checked(lambda: answers.decoded(first, answers.Head))
+        if head.errno == errno.ENOENT:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self._uri}{asked.get('path', '')}")
+        if head.errno:
+            raise SystemFailure(head.errno, f"{self._uri}: {head.text}")
         return found
 
-    def _answer(self, action: str, body: bytes) -> list[bytes]:
-        return [result.body.to_pybytes() for result in self._client.do_action((action, body), self._options)]
+    def _try_twice(self, action: str, body: bytes, most: int) -> list[bytes]:
+        try:
+            return self._answer(action, body, most)
+        except self._flight.FlightUnavailableError:
+            self._client = self._connected()
+            return self._answer(action, body, most)
+
+    def _answer(self, action: str, body: bytes, most: int) -> list[bytes]:
+        """The results. `Wrong` if all but the first have more than `most` bytes."""
+        found, size = list[bytes](), 0
+        for result in self._client.do_action((action, body), self._options):
+            piece = result.body.to_pybytes()
+            size += len(piece) if found else 0
+            if size > most or len(found) > most:
+                raise answers.Wrong(f"more than the {most:,} bytes that were asked for")
+            found.append(piece)
+        return found
 
 
 def files_at(uri: str) -> ServedFiles:

@@ -12,6 +12,7 @@
 #include "net/io/udp_options.hpp"
 #include "net/seal/publication_seal.hpp"
 #include "net/send/destinations.hpp"
+#include "net/send/ended_log.hpp"
 #include "net/send/receiver_rows.hpp"
 #include "net/send/sender.hpp"
 
@@ -102,6 +103,8 @@ class NetworkPublication final : public Agent {
         });
     }
 
+    // The writer is about to leave. A log without a writer that does not say so is that of a killed one.
+    void end_log() { log_->control().session_end.value.relaxed(SessionEnd{SessionEnd::How::closed, log_->tail()}.word()); }
     // The writer has closed. The conductor sends the rest of the log, then the end of the stream.
     void close(int64_t now) {
         const std::lock_guard hold(duty_cycle_mutex_);
@@ -293,6 +296,7 @@ class NetworkPublication final : public Agent {
         if (!is_closing() || (sender_.state() != Sender::State::closed && now < close_by_ns_)) return false;
         if (!removed_ && options_.linger_ns != 0 && sender_.position() < log_->tail())
             Conductor::instance().report_unsent(uri_, log_->tail() - sender_.position());
+        if (!removed_) leave_for_recorders(path_);
         remove_files(); // first: without a slot in the log its name is another's to remove
         log_->detach();
         return true;

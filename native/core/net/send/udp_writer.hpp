@@ -125,6 +125,7 @@ class UdpWriter {
     void leave() {
         if (closed_ || log_->forked()) return;
         closed_ = true;
+        out_->end_log();
         log_->detach(); // the tail no longer moves
         out_->close(monotonic_ns());
         Conductor::instance().wake();

@@ -15,7 +15,7 @@ import penstock
 from penstock.channels.uri.channel import parse
 from penstock.channels.uri.wildcards import is_pattern
 from penstock.cli import arguments, ending
-from penstock.cli.arguments import ArchivePath
+from penstock.cli.arguments import ArchivePath, LocalArchivePath
 from penstock.cli.channels.names import is_awaited, names, nothing_yet
 from penstock.cli.terminal import output
 from penstock.record import TIME_MAX, TIME_MIN, Expired, RecordingInfo
@@ -42,7 +42,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def record(
-    archive: ArchivePath,
+    archive: LocalArchivePath,
     channels: Annotated[
         list[str] | None,
         typer.Argument(
@@ -265,13 +265,18 @@ def _print_damage(opened: penstock.Archive, place: str, found: list[Any], json: 
         unread = [damage for damage in found if damage.is_unread]
         if damaged := len(found) - len(unread):
             many = output.many(damaged, "problem")
-            output.say(f"{many}. penstock repair {place} records damage as gaps and keeps everything else")
+            where = (
+                f"penstock repair {place}"
+                if isinstance(opened.path, Path)
+                else "penstock repair, where the archive is,"
+            )
+            output.say(f"{many}. {where} records damage as gaps and keeps everything else")
         if unread:
             many = output.many(len(unread), "recording")
             output.say(f"{many} cannot be read, which is not damage: change the permissions, or verify as their owner")
 
 
-def repair(archive: ArchivePath, json: AsJson = False) -> None:
+def repair(archive: LocalArchivePath, json: AsJson = False) -> None:
     """Records damage as gaps of the recordings, which keep everything else. Deletes nothing."""
     done = _open_to_write(archive).repair()
     if json:
@@ -283,7 +288,7 @@ def repair(archive: ArchivePath, json: AsJson = False) -> None:
 
 
 def purge(
-    archive: ArchivePath,
+    archive: LocalArchivePath,
     which: Annotated[
         list[str] | None,
         typer.Argument(
@@ -362,7 +367,7 @@ def _archive() -> None:
 
 
 def push(
-    archive: ArchivePath,
+    archive: LocalArchivePath,
     target: Annotated[
         str, typer.Argument(help="Where to: s3://BUCKET/FOLDER.", parser=arguments.place, metavar="TARGET")
     ],

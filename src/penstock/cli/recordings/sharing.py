@@ -11,7 +11,6 @@ import typer
 
 import penstock
 from penstock.cli import arguments, ending
-from penstock.cli.arguments import ArchivePath
 from penstock.cli.terminal import output
 from penstock.record import Pushed
 
@@ -27,7 +26,10 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def serve(
-    archive: ArchivePath,
+    archive: Annotated[
+        Path,
+        typer.Argument(help="An archive's folder, or s3://BUCKET/FOLDER.", parser=arguments.place, metavar="ARCHIVE"),
+    ],
     listen: Annotated[
         str, typer.Option(help="The address to serve at. Port 0 takes a free one.", metavar="<host:port>")
     ] = LISTEN,

@@ -24,19 +24,19 @@ from penstock.channels.waiting.loops import patiently, readable
 from penstock.codecs import Codec
 from penstock.errors import Closed, DecodeError, PenstockError, TimedOut, TooSlow, Unsupported
 from penstock.kinds.udp.losses import Losses
-from penstock.kinds.udp.recorded import History, Key
+from penstock.kinds.udp.recorded import END, Asking, History, Key
 
 if TYPE_CHECKING:
     from penstock.kinds.udp.handle import Session, UdpSubscription
 
 Given = tuple[Any, Received | None]  # a message or an error, and a message's facts
-END: Any = object()  # of a task
 ASIDE = 65_536  # live messages that are kept while the past is read
 NAP_SECONDS, LOOK_SECONDS = 0.02, 0.5  # the second: between two looks for losses, while nothing arrives
+ASK_SECONDS = 0.05  # that a call which does not wait gives another machine's archive for an answer
 
 
 class HistorySubscription(Subscription[Message]):
-    """Reads an archive's messages of a stream, and then the stream itself, in one order for each session, each message once.
+    """Reads an archive's messages of a stream, then the stream itself, in one order for each session, each message once.
 
     What the network lost for good is read from the archive as well, at its place. `lost` counts only what the archive does not have,
     either. While the archive is away, live messages behind a gap wait for it. `borrow` and `poll_arrow` are `Unsupported`.
@@ -66,7 +66,7 @@ class HistorySubscription(Subscription[Message]):
         self._poller, self._signal = select.epoll(), os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poller.register(live.fileno(), select.EPOLLIN)
         self._poller.register(self._signal, select.EPOLLIN)
-        self._task: Iterator[Any] | None = self._everything() if whole else None
+        self._task = Asking(self._everything) if whole else None
         self._tell()
 
     # ---- reading ----
@@ -77,7 +77,7 @@ class HistorySubscription(Subscription[Message]):
         end = None if limit is None else time.monotonic() + limit
         with self._lock:
             while True:
-                found = self._step()
+                found = self._step(None if end is None else max(end - time.monotonic(), ASK_SECONDS))
                 if found is not None:
                     return self._given(found)
                 left = LOOK_SECONDS if end is None else end - time.monotonic()
@@ -107,7 +107,7 @@ class HistorySubscription(Subscription[Message]):
                 await patiently(readable(self._live.fileno()), min(left, LOOK_SECONDS), "")
 
     def try_recv(self) -> Message | None:
-        """The next message, or None if there is none yet. Never blocks, but for the archive's own disk or network."""
+        """The next message, or None if there is none yet. Never blocks, but for the archive's own disk, and 50 ms for its network."""
         if not self._lock.acquire(blocking=False):
             return None
         try:
@@ -144,8 +144,6 @@ class HistorySubscription(Subscription[Message]):
 
     async def borrow_async(self, timeout: float | None = None) -> NoReturn:
         self.borrow()
-
-    # ---- looking ----
 
     @property
     def channel(self) -> str:
@@ -234,15 +232,15 @@ class HistorySubscription(Subscription[Message]):
         why = f": it waits for its archive: {self._history.why}" if self._task is not None and self._history.why else ""
         return TimedOut(f"{self.channel}: no message within {timeout} seconds{why}")
 
-    def _step(self) -> tuple[Any, Received | None] | None:
-        """The next message with its facts; None if there is none now."""
+    def _step(self, wait: float | None = ASK_SECONDS) -> tuple[Any, Received | None] | None:
+        """The next message with its facts; None if there is none now. wait: for another machine's archive; None: as long as it takes."""
         if self._live.closed:
             raise Closed(f"{self.channel} is closed")
         found, self._next = self._next, None
         while found is None:
             if self._task is not None:
                 self._keep_aside()
-                given: Given | None = next(self._task, END)
+                given: Given | None = self._task.advance(wait)
                 if given is not END:
                     return given
                 self._task = None
@@ -258,20 +256,22 @@ class HistorySubscription(Subscription[Message]):
         """The first message that was read live. None if it was given before, or if others come first: then there is a task."""
         data, last = self._aside.popleft()
         if last is None:  # not a message: sessions, and the positions that they must have been given up to
-            self._task = self._holes(data)
-            self._tell()
+            self._begin(self._holes, data)
             return None
         key = self._keys[last.session]
         if key in self._dropped:
             self._dropped.discard(key)
             self._aside.appendleft((data, last))
-            self._task = self._holes({key: last.position})
-            self._tell()
+            self._begin(self._holes, {key: last.position})
             return None
         if last.position < self._after.get(key, 0):
             return None
         self._after[key] = last.position + 1
         return data, last
+
+    def _begin(self, make: Any, *arguments: Any) -> None:
+        self._task = Asking(make, *arguments)
+        self._tell()
 
     def _holes(self, goals: Mapping[Key, int | None]) -> Iterator[Any]:
         if self._whole and not goals.keys() <= self._after.keys():  # it may follow others that were not recorded before

@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any, Protocol
 
 from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
-from penstock.errors import Invalid
+from penstock.errors import Invalid, PenstockError
+from penstock.util.patient_calls import within
 
 Key = tuple[int, int]  # session, initial term id
+END: Any = object()  # of what is asked
+
+
+class Asking:
+    """Asks the archive, step by step. make: a generator of what it gives, from where the subscription is."""
+
+    def __init__(self, make: Callable[..., Iterator[Any]], *arguments: Any) -> None:
+        self._make: Callable[[], Iterator[Any]] = functools.partial(make, *arguments)
+        self._steps = self._make()
+
+    def advance(self, wait: float | None) -> Any:
+        """What comes next; `END` behind the last one. wait: for another machine's archive. A signal that ends the wait ends nothing else."""
+        try:
+            with within(wait):
+                return next(self._steps, END)
+        except PenstockError:
+            raise
+        except BaseException:
+            self._steps = self._make()
+            raise
 
 
 class History(Protocol):

@@ -21,7 +21,7 @@ from penstock.channels.status import ChannelMember, ChannelStatus, Totals, laten
 from penstock.channels.storage import files, opening
 from penstock.channels.uri.channel import Channel
 from penstock.errors import Corrupt, NotFound
-from penstock.kinds.udp import peers
+from penstock.kinds.udp import ended_logs, peers
 
 _BESIDE = re.compile(r"(?P<file>.+)\.udp\.([0-9a-f]{8}\.(log|counts)|\d+\.image)(\.new)?")
 LOG_ENDING, COUNTS_ENDING = ".log", ".counts"  # a publication's log and counters
@@ -93,7 +93,8 @@ def logs(channel: Channel) -> list[str]:
 
 
 def sweep(channel: Channel) -> None:
-    """Removes the logs of killed publications: logs that have no members and are not being created."""
+    """Removes the logs of killed publications: logs that have no members and are not being created. And what they left for dead recorders."""
+    ended_logs.sweep(channel)
     for path in logs(channel):
         with contextlib.suppress(FileNotFoundError, Corrupt):
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)

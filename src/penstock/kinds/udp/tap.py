@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
 from typing import Any
@@ -17,7 +18,10 @@ from penstock.errors import Corrupt
 from penstock.kinds.udp import endpoint as udp_endpoint
 from penstock.kinds.udp import images
 from penstock.kinds.udp import status as udp_status
+from penstock.kinds.udp.ended_logs import EndedLogs
 from penstock.kinds.udp.options import UdpReaderOptions
+
+log = logging.getLogger("penstock")
 
 FOLDER_TICK_NS = 100_000_000  # more than the resolution of a folder's time of change
 TELLS_WITHIN = 3.0  # seconds: a Penstock peer announces its codec once per second
@@ -38,6 +42,31 @@ class SessionTap(_native.Tap):
     def is_lost(self) -> bool:
         """Whether the session fell silent before it closed, and all that was received has been read."""
         return _native.udp_stream_lost(self)
+
+
+class SentSession(SessionTap):
+    """A recorder's reader of one publication's log. A publication says in its log that it ends, unless it is killed."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the publication was killed."""
+        about = self._about()
+        return about["closed_at"] is None and not _has_writer(about)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the publication is gone, and all of it has been read."""
+        about = self._about()
+        return self.lag == 0 and (about["closed_at"] is not None or not _has_writer(about))
+
+    def _about(self) -> dict[str, Any]:
+        """What the file of the log says."""
+        found: dict[str, Any] = _native.look_at_file(self, lambda fd, path: _native.inspect_log(fd, path))
+        return found
+
+
+def _has_writer(about: dict[str, Any]) -> bool:
+    return any(member["role"] != udp_status.SENDER_ROLE for member in about["members"])
 
 
 class UdpTap(SessionTap):
@@ -129,7 +158,7 @@ def open_left_tap(channel: Channel, *, drop_after: float | None = None) -> LeftT
 
 
 def _open_log(
-    path: str, channel: str, start: tuple[str, int], patience: float
+    path: str, channel: str, start: tuple[str, int], patience: float, kind: type[SessionTap] = SessionTap
 ) -> tuple[SessionTap, dict[str, Any], bytes]:
     """A recorder's reader of the log in a file, its description without epoch and codec, and the file's own description of the codec."""
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -139,13 +168,14 @@ def _open_log(
     finally:
         os.close(fd)
     description = {name: about[name] for name in ("term_length", "initial_term_id", "stream_id")}
-    return SessionTap(end, channel, first=about["start_position"]), description, about["metadata"]
+    return kind(end, channel, first=about["start_position"]), description, about["metadata"]
 
 
 class SentTap:
-    """A recorder's view of the publications of this machine: one log each, with or without receivers. Nothing is lost here.
+    """A recorder's view of the publications of this machine: one log each, with or without receivers.
 
-    A publication waits for the recorder as for any reader. A later publication is recorded from its first message.
+    A publication waits for the recorder as for any reader. A later publication is recorded from its first message, also if it has ended
+    when the recorder looks: it leaves its log. What it had overwritten by then is a gap.
     """
 
     is_patient = True  # a log has its codec
@@ -154,9 +184,17 @@ class SentTap:
         self.channel = str(channel)
         self._channel, self._patience = channel, patience(None, drop_after)
         self._start = opening.start_of(start, ("newest", "earliest"))
-        self._known: set[str] = set()
-        self._listed = 0, 0  # when the folder had changed last, and when it was listed; ns
-        self._there = self._new()  # an existing publication is recorded from now, not from the first turn
+        self._known: set[tuple[int, int]] = set()  # what a log is, whatever its name
+        self._left: set[str] = set()  # logs of publications that have ended, which other recorders may need
+        self._listed = (0, 0), 0  # when the folders had changed last, and when they were listed; ns
+        self._ended = EndedLogs(channel)
+        self._is_first = True
+        self._there: list[tuple[SessionTap, dict[str, Any]]] = []
+        try:
+            self._there = self._new()  # an existing publication is recorded from now, not from the first turn
+        except BaseException:
+            self.close()
+            raise
 
     def streams(self) -> list[tuple[SessionTap, dict[str, Any]]]:
         """The publications that are new since the last call, each with the description for its recording."""
@@ -164,36 +202,60 @@ class SentTap:
         return there + self._new()
 
     def _new(self) -> list[tuple[SessionTap, dict[str, Any]]]:
+        self._left = {path for path in self._left if not self._ended.done_with(path)}
+        if missed := self._ended.missed():
+            log.warning(
+                "%s: %d publications ended while the recorder was behind: they are not recorded", self.channel, missed
+            )
         if not self._has_changed():
             return []
-        start, self._start = self._start, ("earliest", 0)
-        found = []
-        for path in udp_status.logs(self._channel):
-            if path not in self._known:
-                with contextlib.suppress(FileNotFoundError, Corrupt):  # it is being removed
-                    found.append(self._opened(path, *start))
-                self._known.add(path)
+        found, is_first, self._is_first = [], self._is_first, False
+        logs = udp_status.logs(
+            self._channel
+        )  # first: a log that is left in the meantime is listed twice, and not missed
+        for path, is_left in [*((path, False) for path in logs), *((path, True) for path in self._ended.paths())]:
+            with contextlib.suppress(FileNotFoundError, Corrupt):  # it is being removed, or has another name now
+                identity = _identity(path)
+                if identity not in self._known and not (is_left and is_first and self._start[0] == "newest"):
+                    found.append(self._opened(path, is_first))
+                self._known.add(identity)
+                if is_left:
+                    self._left.add(path)
         return found
 
     def _has_changed(self) -> bool:
         """Whether files were added or removed. Two changes may have one time stamp, so a folder that has just changed is listed again."""
-        changed, now = 0, time.time_ns()
-        with contextlib.suppress(FileNotFoundError):
-            changed = os.stat(files.folder()).st_mtime_ns
+        now, changed = time.time_ns(), [0, 0]
+        for n, folder in enumerate((files.folder(), self._ended.folder)):
+            with contextlib.suppress(FileNotFoundError):
+                changed[n] = os.stat(folder).st_mtime_ns
         before, listed = self._listed
-        self._listed = changed, now
-        return changed != before or listed - changed < FOLDER_TICK_NS
+        self._listed = (changed[0], changed[1]), now
+        return self._listed[0] != before or listed - max(changed) < FOLDER_TICK_NS
 
     def close(self) -> None:
         """Releases the logs whose recordings have not begun. The other logs belong to the taps of their sessions."""
         for tap, _ in self._there:
             tap.close()
         self._there = []
+        self._ended.close()
 
-    def _opened(self, path: str, start: str, position: int) -> tuple[SessionTap, dict[str, Any]]:
-        tap, about, metadata = _open_log(path, self.channel, (start, position), self._patience)
+    def _opened(self, path: str, is_first: bool) -> tuple[SessionTap, dict[str, Any]]:
+        start = self._start if is_first else ("earliest", 0)
+        tap, about, metadata = _open_log(path, self.channel, start, self._patience, SentSession)
+        if not is_first:
+            about["start_position"] = tap.first
         codec = codecs.from_metadata(metadata, self.channel)
         return tap, about | {"epoch": files.new_epoch(), "codec": codec.spec}
+
+
+def _identity(path: str) -> tuple[int, int]:
+    """What a log is: its file, and when that was made."""
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        return os.fstat(fd).st_ino, _native.inspect_log(fd, path)["created_ns"]
+    finally:
+        os.close(fd)
 
 
 def open_sent_tap(channel: Channel, *, start: str | int = "newest", drop_after: float | None = None) -> SentTap:

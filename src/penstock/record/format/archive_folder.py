@@ -275,7 +275,7 @@ def identified(raw: bytes, path: object) -> str:
         if line == _line(line[:32]):
             return line[:32].decode()
     raise Corrupt(
-        f"{path} is damaged, in both lines. Remove it: another name is made, and queries begin again with new checkpoints"
+        f"{path} is damaged, in both lines. Remove it, where the archive is: another name is made, and queries begin again with new checkpoints"
     )
 
 

@@ -21,6 +21,8 @@ from penstock.record.format.remote import WHERE, RemoteFolder, RemotePath
 from penstock.record.format.served import Looks, ServedFolder
 from penstock.util.storage import Place, is_remote, reaching, where
 
+READ_AHEAD = 8 << 20  # bytes of one request, where all of an object is read
+
 
 class _NoCatalog(Catalog):
     """None: an object storage has no such files."""
@@ -86,6 +88,26 @@ class RemoteArchive(ArchiveFolder):
         return [one for one, info in zip(found, infos, strict=True) if info.is_file]
 
 
+class ReadAhead:
+    """An object that is read from its beginning to its end: one request for many blocks."""
+
+    def __init__(self, opener: Any, uri: str) -> None:
+        self._reader = opener(uri)
+        self._start, self._raw = 0, b""
+
+    def size(self) -> int:
+        """How many bytes there are."""
+        return int(self._reader.size())
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes."""
+        at = offset - self._start
+        if at < 0 or at + length > len(self._raw):
+            more = max(0, min(READ_AHEAD, self.size() - offset))
+            self._start, self._raw, at = offset, self._reader.read_at(offset, max(length, more)), 0
+        return self._raw[at : at + length]
+
+
 def folder_at(path: str) -> RecordingFolder:
     """The recording at a path or a URI."""
     return _folder(RemotePath(where(path))) if is_remote(path) else RecordingFolder(Path(path))
@@ -105,7 +127,9 @@ def verify_remote(folder: RecordingFolder) -> Iterable[tuple[Any, int, int, str]
         yield folder.path, 0, 0, damage
     for segment in folder.segments():
         try:
-            problems, _ = _native.verify_segment(str(segment.data), str(segment.index), folder.opener, folder.number)
+            problems, _ = _native.verify_segment(
+                str(segment.data), str(segment.index), lambda uri: ReadAhead(folder.opener, uri), folder.number
+            )
         except SystemFailure as error:
             yield segment.data, 0, 0, str(error)
             continue

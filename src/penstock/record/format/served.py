@@ -5,6 +5,7 @@ Knows the answers of `penstock.record.serve`. Read-only.
 
 from __future__ import annotations
 
+import contextvars
 import errno
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from penstock.record.format import sync_marker
 from penstock.record.format.archive_folder import DIGITS
 from penstock.record.format.folder import DESCRIPTION, Description, RecordingFolder, Segment, description_of
 from penstock.record.format.numbers import is_number
-from penstock.record.format.remote import BytesReader, ObjectReader, RemoteFolder, RemotePath, fetch
+from penstock.record.format.remote import AT_ONCE, BytesReader, ObjectReader, RemoteFolder, RemotePath, fetch
 from penstock.record.format.sync_marker import SyncMarker
 from penstock.util.served_files import Seen
 from penstock.util.storage import Place, reaching
@@ -113,8 +114,9 @@ class ServedFolder(RemoteFolder):
         paths = [cast(RemotePath, one.index) for one in segments]
         unknown = [path for path in paths if not self._looks.has(path, cast(Seen, path.seen))]
         if len(unknown) > 1:
-            with ThreadPoolExecutor(len(unknown)) as pool:
-                list(pool.map(self._index, unknown))
+            deadline = contextvars.copy_context()  # of the caller
+            with ThreadPoolExecutor(min(len(unknown), AT_ONCE)) as pool:
+                list(pool.map(lambda path: deadline.copy().run(self._index, path), unknown))
         return [self._index(path) for path in paths]
 
     def is_live(self) -> bool:

@@ -208,7 +208,7 @@ class _Replica:
         place = place_of(path)
         with reaching(), place.fs.open_input_file(place.path) as file:
             while begin < end and (piece := file.read_at(min(PIECE, end - begin), begin)):
-                yield piece
+                yield piece[: end - begin]  # a server may send more
                 begin += len(piece)
 
     def _index(self, segment: Segment) -> bytes:

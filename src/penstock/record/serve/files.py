@@ -19,7 +19,8 @@ from penstock.record.format import removed
 from penstock.record.format.archive_folder import DIGITS, IDENTITY, ArchiveFolder
 from penstock.record.format.remote import place_of
 from penstock.record.serve.looks import is_of_recording, looked
-from penstock.util.served_files import PIECE, READ_BYTES, Entry
+from penstock.util.served_answers import Entry, Kind
+from penstock.util.served_files import PIECE, READ_BYTES
 
 _OF_ARCHIVE = {IDENTITY, removed.NAME}
 _FOLDER = re.compile(r"(/recordings(/[0-9]{8})?)?", re.ASCII)
@@ -153,7 +154,8 @@ def _is_name(path: str) -> bool:
 def _entry(path: str, info: Any) -> Entry:
     from pyarrow import fs
 
-    kind = {fs.FileType.File: "file", fs.FileType.Directory: "folder"}.get(info.type, "none")
+    kinds: dict[Any, Kind] = {fs.FileType.File: "file", fs.FileType.Directory: "folder"}
+    kind = kinds.get(info.type, "none")
     return path, kind, info.size or 0, info.mtime_ns or 0
 
 

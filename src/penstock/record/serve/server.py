@@ -48,11 +48,14 @@ class Server:
         found = _LISTEN.fullmatch(listen) if isinstance(listen, str) else None
         if found is None or int(found["port"]) >= 1 << 16:
             raise Invalid(f"the address is {listen}: it must be HOST:PORT, as {LISTEN}; port 0 takes a free one")
+        if insecure and (token_file is not None or is_loopback(found["host"])):
+            why = "there is a token" if token_file is not None else f"only this machine reaches {listen}"
+            raise Invalid(f"insecure (--insecure) has no effect, since {why}: leave it out")
         token = None if token_file is None else read_token(os.fspath(token_file))
         if not is_loopback(found["host"]) and (tls is None or token is None) and not insecure:
             raise Invalid(
-                f"{listen} can be reached from other machines: give tls and token_file, or say insecure to show the archive to "
-                "everyone who reaches that address"
+                f"{listen} can be reached from other machines: give tls and token_file (--tls, --token-file), or insecure "
+                "(--insecure) to show the archive to everyone who reaches that address"
             )
         certificates = (
             None

@@ -26,6 +26,7 @@ log = logging.getLogger("penstock")
 BUSY_BYTES = 64 << 10
 NAP_SECONDS = 0.002
 IDLE_SECONDS = 0.05
+ENDS_SECONDS = 0.2  # between two looks for sessions that are over
 SEGMENT_LENGTH = 128 << 20
 
 
@@ -48,6 +49,8 @@ class ThreadRecorder(Recorder):
             raise Invalid("record at least one channel")
         self._writers, self._waiting, self._interval = list(writers), list(waiting), sync_interval
         self._new_writers, self._retention = new_writers, retention
+        self._ended: list[Progress] = []  # of sessions that are over
+        self._next_look = float("-inf")
         self._notes = Notes(catalog)
         self._clock = clock or SystemClock()
         self._stop = _native.Waker()
@@ -128,6 +131,7 @@ class ThreadRecorder(Recorder):
     def cycle(self) -> None:
         """One turn over all channels, and a pause if there was little to do."""
         self._begin_new()
+        self._end_sessions()
         if self._retention is not None:
             self._writers = self._retention(self._writers)
         moved = sum(writer.turn() for writer in self._writers)
@@ -141,6 +145,24 @@ class ThreadRecorder(Recorder):
         ]
         is_encoding = any(writer.is_encoding for writer in self._writers)
         _native.wait_any_frames(waits, NAP_SECONDS if is_encoding else IDLE_SECONDS, self._stop)
+
+    def _end_sessions(self) -> None:
+        """Seals the recordings of sessions that are over."""
+        now = self._clock.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + ENDS_SECONDS
+        over = [writer for writer in self._writers if writer.has_ended]
+        if not over:
+            return
+        for writer in over:
+            writer.stop_reading()
+        self._note()
+        for writer in over:
+            writer.seal(listed=False)
+        ended = self._ended if self._retention is None else self._retention.ended
+        ended += [writer.progress for writer in over]
+        self._writers = [writer for writer in self._writers if writer not in over]
 
     def _record_rest(self) -> None:
         """Records all messages that were published before `stop`."""
@@ -165,7 +187,7 @@ class ThreadRecorder(Recorder):
     def progress(self) -> list[Progress]:
         """The progress of each channel. A channel without a first publication has no recording yet. With limits, recordings that ended
         and still exist are first."""
-        ended = [] if self._retention is None else self._retention.ended
+        ended = self._ended if self._retention is None else self._retention.ended
         return [*ended, *(writer.progress for writer in self._writers)]
 
     @property

@@ -100,6 +100,12 @@ class RecordingWriter:
         return [self.subscription]
 
     @property
+    def has_ended(self) -> bool:
+        """Whether nothing more comes: the recording is of a session that is over, and all of it has been recorded."""
+        position = self.segment.position  # first: what is read meanwhile is not recorded yet
+        return getattr(self.subscription, "has_ended", False) and position == self.subscription.position
+
+    @property
     def is_encoding(self) -> bool:
         """Whether threads are about to finish something to record."""
         return False

@@ -1,0 +1,76 @@
+"""Calls to another machine that their caller need not await: each is in a thread of its own, so a signal or a deadline ends the wait.
+
+A call that was left goes on. The same call again, with a deadline too, waits for that one: so callers that never wait long still get on.
+Its result is at most a second old. Knows no connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import errno
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+from penstock.errors import SystemFailure
+
+FRESH_SECONDS = 1.0
+KEPT = 64  # calls that were left, at most; the oldest are forgotten
+_end: contextvars.ContextVar[float | None] = contextvars.ContextVar("end", default=None)
+
+
+@contextlib.contextmanager
+def within(seconds: float | None) -> Iterator[None]:
+    """Calls within the block are waited for so long, in all. None: until they end."""
+    token = _end.set(None if seconds is None else time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _end.reset(token)
+
+
+class Unfinished(SystemFailure):
+    """A call goes on beyond the deadline."""
+
+
+class PatientCalls:
+    """The calls of one client. Any thread may call."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._lock = name, threading.Lock()
+        self._left: dict[Any, tuple[Future[Any], list[float]]] = {}
+
+    def run(self, key: Any, call: Callable[[], Any]) -> Any:
+        """The result of a call, or its error. key: the same for calls that are the same. `Unfinished` at the deadline of `within`."""
+        end = _end.get()
+        with self._lock:
+            future, ended = self._left.pop(key, (None, []))
+        if future is None or end is None or (ended and time.monotonic() - ended[0] > FRESH_SECONDS):
+            future, ended = Future(), []
+            threading.Thread(target=_work, args=(future, ended, call), name="penstock-archive", daemon=True).start()
+        try:
+            return future.result(None if end is None else max(end - time.monotonic(), 0.0))
+        except TimeoutError:
+            if future.done():  # just now, or the error is its own
+                return future.result()
+            self._keep(key, future, ended)
+            raise Unfinished(errno.EINPROGRESS, f"{self._name} has not answered yet") from None
+
+    def _keep(self, key: Any, future: Future[Any], ended: list[float]) -> None:
+        with self._lock:
+            self._left[key] = future, ended
+            while len(self._left) > KEPT:
+                del self._left[next(iter(self._left))]
+
+
+def _work(future: Future[Any], ended: list[float], call: Callable[[], Any]) -> None:
+    try:
+        found = call()
+    except BaseException as error:  # its caller raises it
+        future.set_exception(error)
+    else:
+        ended.append(time.monotonic())
+        future.set_result(found)
