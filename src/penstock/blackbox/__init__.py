@@ -9,6 +9,7 @@ import contextlib
 import sys
 import threading
 from importlib import import_module
+from multiprocessing import util
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ _HOMES = {
 }
 
 EXCEPTION = "exception"
+FIRST = 1 << 30  # before a program's own finalizers, which may take long
 _before: list[Any] = []
 _lock = threading.Lock()
 
@@ -38,7 +40,8 @@ def install(name: str = EXCEPTION) -> None:
     """Has each unhandled exception of this process, in any thread, call `penstock.trigger(name)` before Python reports it.
 
     The hooks that were set before are called as before. KeyboardInterrupt and SystemExit trigger nothing. A second call changes the name.
-    A black box that cannot be reached delays the report by a second at most.
+    A black box that cannot be reached delays the report by a second at most. The exception that ends a `multiprocessing.Process` counts, too: in
+    processes that are forked later, and in a process that calls this itself, as one that is spawned has to.
     """
     with _lock:
         uninstall()
@@ -53,15 +56,38 @@ def install(name: str = EXCEPTION) -> None:
             _call(name, given.exc_type, given.exc_value)
             before_thread(given)
 
-        _before.extend([hook, thread_hook])
+        _before.extend([hook, thread_hook, _ProcessEnd(name)])
         sys.excepthook, threading.excepthook = hook, thread_hook
+
+
+class _ProcessEnd:
+    """Calls when an exception ends a process of multiprocessing, which reports it without a hook: its finalizers run while it is handled."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._watch()
+        util.register_after_fork(self, _ProcessEnd._watch)  # a forked process begins without finalizers
+
+    def _watch(self) -> None:
+        self._finalizer = util.Finalize(None, self._call, exitpriority=FIRST)
+
+    def _call(self) -> None:
+        error = sys.exc_info()[1]
+        if error is not None and self._name:
+            _call(self._name, type(error), error)
+
+    def cancel(self) -> None:
+        """Ends it, here and in processes that are forked later."""
+        self._finalizer.cancel()
+        self._name = ""
 
 
 def uninstall() -> None:
     """Sets the hooks that were there before `install`, unless others have been set since. Without `install` it does nothing."""
     if not _before:
         return
-    before, before_thread, hook, thread_hook = _before
+    before, before_thread, hook, thread_hook, process_end = _before
+    process_end.cancel()
     if sys.excepthook is hook:
         sys.excepthook = before
     if threading.excepthook is thread_hook:

@@ -12,7 +12,7 @@ from typing import Any
 from penstock.errors import Invalid
 
 LONGEST = 2000
-WHOLE = "message"  # the message itself, where it has no fields
+WHOLE = "message"  # the message itself, unless it has a field of this name
 FUNCTIONS: dict[str, Any] = {"abs": abs, "len": len, "max": max, "min": min}
 TAKEN = "it takes comparisons, + - * / %, and, or, not, in, abs, len, max, min, and values"
 CONSTANTS = {"true": "True", "false": "False", "null": "None", "none": "None", "nil": "None"}  # of other languages
@@ -155,9 +155,12 @@ class _Message(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name in FUNCTIONS or name in OPERATIONS:
             raise KeyError(name)  # the function is meant
-        if name == WHOLE:
-            return self._message
-        return _field(self._message, name)
+        try:
+            return _field(self._message, name)
+        except MissingField:
+            if name == WHOLE:
+                return self._message
+            raise
 
     def __iter__(self) -> Any:
         return iter(())

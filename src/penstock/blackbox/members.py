@@ -126,7 +126,10 @@ class MemberWatch:
         opened = self._find_files()
         ended: dict[int, Ended] = {}
         for held in list(self._held.values()):
-            self._look_at(held, ended, first=first)
+            try:
+                self._look_at(held, ended, first=first)
+            except (PenstockError, OSError) as error:  # the others are looked at
+                log.warning("the members of %s are not watched: %s", held.channel, error)
         for one in ended.values():
             self._report(one)
         if opened:
@@ -153,7 +156,7 @@ class MemberWatch:
         except NotFound:
             return False
         for name, held in list(self._held.items()):
-            if there.get(name) != os.fstat(held.fd).st_ino and not held.members:
+            if there.get(name) != os.fstat(held.fd).st_ino and all(one.pid == os.getpid() for one in held.members):
                 os.close(held.fd)
                 del self._held[name]
         opened = False
@@ -161,8 +164,10 @@ class MemberWatch:
             key = f"{name}\0{inode}"
             if key in self._left_alone or (name in self._held and os.fstat(self._held[name].fd).st_ino == inode):
                 continue
-            if name in self._held:  # another channel of the name of one that still has members
-                self._held[f"{name}\0{os.fstat(self._held[name].fd).st_ino}"] = self._held.pop(name)
+            if (
+                before := self._held.pop(name, None)
+            ) is not None:  # of a channel that was removed and still has members
+                self._held[f"{name}\0{os.fstat(before.fd).st_ino}"] = before
             try:
                 channel, beside = owners[name]
                 self._held[name] = _hold(name, channel, beside=beside)
