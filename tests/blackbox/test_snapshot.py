@@ -169,7 +169,7 @@ def test_recorder_ends_in_front_of_an_open_claim(archive, caplog):
             pub.send(b"3")
             recorder.stop()
             assert "ends where something is begun and not complete: 160 bytes" in caplog.text
-            claim.data[:] = b"2" * 40
+            claim[:] = b"2" * 40
         archive.record("log:a", extend=True).stop()
     assert numbers(archive, "log:a") == [b"1", b"2" * 40, b"3"]
 

@@ -160,6 +160,7 @@ class BlackBox(Strict):
         try:
             call()
         except Exception as error:
+            self._wake()  # what was due is looked at again
             text = str(error) if isinstance(error, PenstockError | OSError) else repr(error)
             if time.monotonic() < self._told.get(text, 0.0):
                 time.sleep(ERROR_PAUSE_SECONDS)  # it comes again and again
@@ -227,6 +228,8 @@ class BlackBox(Strict):
 
     def _fire(self, name: str, note: str, time_ns: int | None = None, count: int = 1) -> None:
         firing = Firing(name, note[:NOTE_MAX], time.time_ns() if time_ns is None else time_ns, count)
+        if (ended := self._running) is not None and ended.result is not None:
+            self._guarded(lambda: self._finish(ended))
         if self._running is not None:
             firing.extends = True
             last = self._running.begun_ns + int(self._longest * SECOND)
@@ -361,10 +364,12 @@ def _is_meant(trigger: Trigger, ended: Ended) -> bool:
 
 def _tell_end(ended: Ended) -> str:
     who = f"process {ended.pid}" if ended.pid else "a process"
-    what = f" ({ended.command[:200].strip()})" if ended.command.strip() else ", whose command is not known,"
+    command = ended.command[:200].strip()
+    what = f" ({command})" if command else ""
     if not ended.died:
         return f"{who}{what} ended"
-    return f"{who}{what} died without closing {', '.join(ended.died[:10])}"
+    unknown = "" if command else "; its command is not known"
+    return f"{who}{what} died without closing {', '.join(ended.died[:10])}{unknown}"
 
 
 __all__ = ["DIARY", "BlackBox", "Firing"]
