@@ -6,10 +6,10 @@ A public door: programs call `penstock.trigger`, or `install` to have unhandled 
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
 from importlib import import_module
-from multiprocessing import util
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,6 @@ _HOMES = {
 }
 
 EXCEPTION = "exception"
-FIRST = 1 << 30  # before a program's own finalizers, which may take long
 _before: list[Any] = []
 _lock = threading.Lock()
 
@@ -43,6 +42,8 @@ def install(name: str = EXCEPTION) -> None:
     A black box that cannot be reached delays the report by a second at most. The exception that ends a `multiprocessing.Process` counts, too: in
     processes that are forked later, and in a process that calls this itself, as one that is spawned has to.
     """
+    from penstock.blackbox.process_end import ProcessEnd  # programs that only trigger need no multiprocessing
+
     with _lock:
         uninstall()
         before, before_thread = sys.excepthook, threading.excepthook
@@ -56,30 +57,8 @@ def install(name: str = EXCEPTION) -> None:
             _call(name, given.exc_type, given.exc_value)
             before_thread(given)
 
-        _before.extend([hook, thread_hook, _ProcessEnd(name)])
+        _before.extend([hook, thread_hook, ProcessEnd(functools.partial(_call, name))])
         sys.excepthook, threading.excepthook = hook, thread_hook
-
-
-class _ProcessEnd:
-    """Calls when an exception ends a process of multiprocessing, which reports it without a hook: its finalizers run while it is handled."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._watch()
-        util.register_after_fork(self, _ProcessEnd._watch)  # a forked process begins without finalizers
-
-    def _watch(self) -> None:
-        self._finalizer = util.Finalize(None, self._call, exitpriority=FIRST)
-
-    def _call(self) -> None:
-        error = sys.exc_info()[1]
-        if error is not None and self._name:
-            _call(self._name, type(error), error)
-
-    def cancel(self) -> None:
-        """Ends it, here and in processes that are forked later."""
-        self._finalizer.cancel()
-        self._name = ""
 
 
 def uninstall() -> None:

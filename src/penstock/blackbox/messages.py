@@ -64,6 +64,9 @@ class MessageWatch:
         except NotFound:  # a frames channel is made by its publication
             self._came_late = True
             return
+        except PenstockError as error:  # it is tried again when channels come or go
+            self._tell(f"{channel} is not watched: {error}")
+            return
         self._fd = self._subscription.fileno()
         self._selector.register(self._fd, selectors.EVENT_READ, self.read)
 
