@@ -189,3 +189,18 @@ def test_process_that_dies_at_once_is_not_missed(tmp_path):
     assert _is_meant(named, Ended(7, "", ("log:a",), ()))
     assert not _is_meant(named, Ended(7, "python imu.py", ("log:a",), ()))
     assert not _is_meant(named, Ended(7, "", (), ()))
+
+
+def test_full_channel_is_watched_once_a_place_is_free(tmp_path, caplog):
+    """Each trigger takes a place of its channel. The warning names the trigger."""
+    text = '[[trigger]]\nname = "it"\nmessage = "log:a"\nwhen = "n > 0"'
+    with (
+        penstock.publish("log:a", codec="json", max_members=2) as pub,
+        penstock.subscribe("log:a") as other,
+        Watched(tmp_path / "box", QUIET + text) as box,
+    ):
+        until(lambda: "trigger it: log:a is not watched: " in caplog.text, "the warning")
+        other.close()
+        until(lambda: box.box._messages[0]._subscription is not None, "the box has joined")
+        pub.send({"n": 1})
+        box.wait("it", 1)

@@ -104,7 +104,7 @@ class BlackBox(Strict):
         self._messages = [MessageWatch(one, self._selector, self._fire) for one in triggers if one.message is not None]
         for watch in self._messages:
             self._open.callback(watch.close)
-        self._members = MemberWatch(self._selector, self._on_end, self._on_channels, self._looks.extend)
+        self._members = MemberWatch(self._selector, self._on_end, self._looks.extend)
         self._open.callback(self._members.close)
         self._on_channels()
 
@@ -183,6 +183,7 @@ class BlackBox(Strict):
         if any(at <= now for at in self._looks):
             self._looks[:] = [at for at in self._looks if at > now]
             self._guarded(self._members.look)
+            self._on_channels()
         for one in self._sampled:
             if one.next <= now:
                 one.next = now + one.interval

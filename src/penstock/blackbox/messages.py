@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import selectors
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from penstock.errors import DecodeError, NotFound, PenstockError, TooSlow
 log = logging.getLogger("penstock")
 
 BATCH = 1000  # messages before other descriptors have their turn
+RETRY_SECONDS = 0.9  # of a channel that cannot be joined; the black box looks a second after each event
 BATCHES_MAX = 100  # of a channel that was removed
 LAST_MAX = 1_000_000  # messages of a ring, which has no beginning
 SHOWN = 200  # letters of a message in a note
@@ -38,6 +40,7 @@ class MessageWatch:
         self._subscription: Any = None
         self._fd = -1
         self._came_late = False
+        self._again_at = 0.0
         self._told: set[str] = set()
 
     def open(self) -> None:
@@ -49,7 +52,7 @@ class MessageWatch:
                     break
             self.close()
             self._came_late = True
-        if self._subscription is not None:
+        if self._subscription is not None or time.monotonic() < self._again_at:
             return
         channel = self._trigger.target
         options: dict[str, Any] = {}
@@ -64,7 +67,8 @@ class MessageWatch:
         except NotFound:  # a frames channel is made by its publication
             self._came_late = True
             return
-        except PenstockError as error:  # it is tried again when channels come or go
+        except PenstockError as error:  # opening the file is an event itself, which leads here again
+            self._again_at = time.monotonic() + RETRY_SECONDS
             self._tell(f"{channel} is not watched: {error}")
             return
         self._fd = self._subscription.fileno()
