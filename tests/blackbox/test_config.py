@@ -82,7 +82,7 @@ GOOD = 'archive = "a"\nchannels = ["robot/*"]\n'
             GOOD + "[[trigger]]\nrate = 'log:a'\nabove = 'x'",
             "trigger 1: above is 'x': with rate it must be a number of messages",
         ),
-        (GOOD + "[[trigger]]\nrate = 'log:a'\nbelow = -1", "trigger 1: below is -1.0: with rate it must be"),
+        (GOOD + "[[trigger]]\nrate = 'log:a'\nbelow = -1", "trigger 1: below is -1: with rate it must be"),
         (
             GOOD + 'after = "10s"\nlongest = "3s"',
             "longest is '3s' and after is '10s': no snapshot may take less than after",
