@@ -84,10 +84,9 @@ def _a_killed_snapshot_is_forgotten() -> None:
 
 
 def _the_disk_is_not_bounded() -> None:
-    from penstock.record.archive import Archive
-    from penstock.record.write.retention import Expired
+    from penstock.record.write import retention
 
-    Archive.expire = lambda self, *given, **named: Expired((), ())  # type: ignore[method-assign]
+    retention.expire = lambda *given, **named: retention.Expired((), ())
 
 
 def _silence_is_told_again_and_again() -> None:
@@ -106,6 +105,16 @@ def _conditions_read_attributes() -> None:
     from penstock.blackbox import expressions
 
     expressions._field = getattr
+
+
+def _an_open_claim_ends_a_snapshot() -> None:
+    from penstock.record.write import writer
+
+    def record_rest(self: Any) -> None:
+        while self.turn() > 0:
+            pass
+
+    writer.RecordingWriter.drain = record_rest  # type: ignore[method-assign]
 
 
 def _a_term_is_half_as_long() -> None:
@@ -198,6 +207,9 @@ BUGS: dict[str, Planted] = {
     ),
     "a condition reads attributes": Planted(
         _conditions_read_attributes, (f"{CONFIG}::test_condition_on_a_field_that_is_not_there",)
+    ),
+    "an open claim ends a snapshot": Planted(
+        _an_open_claim_ends_a_snapshot, (f"{SNAPSHOT}::test_snapshot_passes_claims_of_the_stopped",)
     ),
     "a log keeps half of the time": Planted(_a_term_is_half_as_long, (f"{RETAIN}::test_log_keeps_at_least_the_time",)),
 }

@@ -82,7 +82,7 @@ GOOD = 'archive = "a"\nchannels = ["robot/*"]\n'
             GOOD + "[[trigger]]\nrate = 'log:a'\nabove = 'x'",
             "trigger 1: above is 'x': with rate it must be a number of messages",
         ),
-        (GOOD + "[[trigger]]\nrate = 'log:a'\nbelow = -1", "trigger 1: below is -1.0: with rate it must be"),
+        (GOOD + "[[trigger]]\nrate = 'log:a'\nbelow = -1", "trigger 1: below is -1: with rate it must be"),
         (
             GOOD + 'after = "10s"\nlongest = "3s"',
             "longest is '3s' and after is '10s': no snapshot may take less than after",
@@ -117,6 +117,18 @@ GOOD = 'archive = "a"\nchannels = ["robot/*"]\n'
         (GOOD + "[[trigger]]\nmessage = 'ring:a'\nwhen = 'a'\nblock = true", "block has no effect with ring:a"),
         (GOOD + "[[trigger]]\ncall = 'a'\n[[trigger]]\ncall = 'a'", "trigger 2: another trigger is called 'call a'"),
         (GOOD + "[[trigger]]\nlatency = 'log:a'\nabove = '1ms'\nquantile = 2", "trigger 1, key quantile"),
+        (GOOD + "[[trigger]]\nlatency = 'log:a'\nbelow = '2ms'", "trigger 1: below has no effect with latency"),
+        (
+            GOOD + "[[trigger]]\nrate = 'log:a'\nbelow = '2ms'",
+            "trigger 1: below is '2ms': with rate it must be a number",
+        ),
+        (GOOD + "cool_down = '-1s'", "cool_down is '-1s': it must be 0 or more seconds"),
+        (GOOD + "[[trigger]]\nmessage = 'log:a'\nwhen = 'max(a, key=b)'", "max takes values alone, and key is named"),
+        (GOOD + "[[trigger]]\nmessage = 'log:a'\nwhen = 'abs(a, b) > 1'", "abs takes one value, not 2"),
+        (GOOD + "[[trigger]]\nmessage = 'log:a'\nwhen = 'a > max()'", "max takes at least one value, not 0"),
+        (GOOD + "[[trigger]]\nmessage = 'log:a'\nwhen = '\"%d\" % a'", "a text cannot be divided: % is the rest"),
+        ('archive = "a"\nchannels = ["fake:*"]', "channels is 'fake:*': no channel in shared memory matches it"),
+        ('archive = "a"\nchannels = ["zmq+*:*"]', "channels is 'zmq+*:*': no channel in shared memory matches it"),
     ],
 )
 def test_mistake_is_told_with_its_place(text, said):
@@ -259,6 +271,9 @@ class Point:
         ("x in (1, 2)", Point(2), True),
         ("v > 1", np.array((2.0,), dtype=[("v", "f8")])[()], True),
         ("message == b'stop'", b"stop", True),
+        ("'oom' in message", {"message": "oom here"}, True),
+        ("'oom' in message.message", {"message": {"message": "oom"}}, True),
+        ("'oom' in message", {"oom": 1}, True),
         ("len(message) > 3", b"abc", False),
         ("state is None", {"state": None}, True),
         ("1 < n <= 3", {"n": 3}, True),

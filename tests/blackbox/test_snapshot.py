@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import shutil
+import signal
 import threading
 import time
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from ports import free_port
 import penstock
 from penstock.cli import run
 from penstock.record import plan
+from penstock.record.write import writer as recording_writer
 from penstock.testing import ManualClock, channel
 from penstock.util.clock import SystemClock
 
@@ -43,6 +45,10 @@ def wait_for(name, count):
 
 def numbers(archive, name):
     return [one.data for one in archive.replay(name)]
+
+
+def bodies(archive, name):
+    return [one["body"] if isinstance(one, dict) else one for one in numbers(archive, name)]
 
 
 def publish_and_stay(name, count):
@@ -114,6 +120,58 @@ def test_snapshot_passes_claims_of_the_dead(archive):
     kill(writer)
     archive.snapshot("log:a", before=60)
     assert numbers(archive, "log:a") == [bytes([number]) for number in range(10)]
+
+
+@pytest.mark.parametrize("claimed", [(0,), (3, 8), (3, 9)])
+@pytest.mark.parametrize("name", ["log:a", "sync:a"])
+def test_snapshot_passes_claims_of_the_stopped(tmp_path, monkeypatch, name, claimed):
+    """A process that stands still with open claims keeps nothing from the snapshot that was committed behind them."""
+    monkeypatch.setattr(recording_writer, "CLAIM_NAPS", 1)
+    writer = start(claim_and_stay, name, 10, *claimed)
+    wait_for(name, 10)
+    os.kill(writer, signal.SIGSTOP)
+    sent = [bytes([number]) for number in range(10)]
+    for number in range(2):
+        archive = penstock.Archive(tmp_path / str(number))
+        done = archive.snapshot(name, before=60)
+        assert bodies(archive, name) == sent
+        assert archive.verify() == []
+        assert not done.left_out
+        assert [part.open_claims for part in done.parts] == [0 if number else sum(one < 9 for one in claimed)]
+        if not number:
+            kill(writer)
+
+
+def test_what_cannot_be_passed_is_left_out_and_told(tmp_path, monkeypatch, capsys):
+    """A claim of which no publication knows: nobody can say where the next message begins."""
+    monkeypatch.setattr(recording_writer, "CLAIM_NAPS", 1)
+    with penstock.publish("log:a") as pub, penstock.publish("log:a") as other:
+        pub.send(b"1")
+        with other.claim(40):
+            pub.send(b"2")
+            path = os.path.join(os.environ["PENSTOCK_DIR"], "a.log")
+            with open(path, "r+b") as file:
+                raw = file.read(1 << 16)
+                for at in range(8192, len(raw), 8):  # the claim's note in the slot of its publication
+                    if raw[at : at + 8] == (64 | 2).to_bytes(8, "little"):
+                        file.seek(at)
+                        file.write((1).to_bytes(8, "little"))
+            assert run(["snapshot", "log:a", "--to", str(tmp_path / "a")]) == 1
+    assert "log:a: 160 bytes are left out: something in front of them is begun" in capsys.readouterr().err
+
+
+def test_recorder_ends_in_front_of_an_open_claim(archive, caplog):
+    """Its recording can go on there. What is behind it is told, not lost."""
+    with penstock.publish("log:a") as pub, penstock.publish("log:a") as other:
+        recorder = archive.record("log:a")
+        pub.send(b"1")
+        with other.claim(40) as claim:
+            pub.send(b"3")
+            recorder.stop()
+            assert "ends where something is begun and not complete: 160 bytes" in caplog.text
+            claim[:] = b"2" * 40
+        archive.record("log:a", extend=True).stop()
+    assert numbers(archive, "log:a") == [b"1", b"2" * 40, b"3"]
 
 
 def test_recorder_stops_behind_a_dead_claim(archive):

@@ -383,7 +383,7 @@ def test_the_stream_ends_with_the_last_publication(cam):
 def test_a_subscription_waits_for_the_channel_if_it_is_told_to():
     with pytest.raises(penstock.NotFound, match="shape"):
         penstock.subscribe("frames:later")
-    with pytest.raises(penstock.NotFound):
+    with pytest.raises(penstock.NotFound, match=r"frames:later: no publication has made it within 0\.05 s$"):
         penstock.subscribe("frames:later", connect_timeout=0.05)
     made = []
     timer = threading.Timer(0.1, lambda: made.append(penstock.publish("frames:later", shape=(2,))))

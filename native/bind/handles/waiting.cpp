@@ -87,6 +87,7 @@ class SubscriptionsTarget : public ManyTarget<Subscription> {
         for (const Subscription *subscription : subscriptions)
             if (Gate *gate = subscription->end().delivery_gate.holding()) stepped_.emplace_back(gate);
     }
+    static constexpr size_t warned_max = 8; // channels: each has a line in the log
     void failed() {
         for (size_t i = 0; i < handles_.size(); ++i) {
             watched_[i].clear();
@@ -109,6 +110,11 @@ class SubscriptionsTarget : public ManyTarget<Subscription> {
     int64_t longest_ns() const {
         const bool calm = std::all_of(handles_.begin(), handles_.end(), [](Subscription *one) { return one->is_calm(); });
         return calm ? calm_slice_ns : slice_ns_max;
+    }
+    void warn(int64_t waited_ns) {
+        const size_t count = std::min(handles_.size(), warned_max);
+        for (size_t i = 0; i < count; ++i)
+            if (!handles_[i]->closed()) explain_wait(handles_[i]->end(), WaitsFor::nothing, waited_ns);
     }
     bool timed() const { return stepped_.empty(); }
     bool over() const {

@@ -64,6 +64,20 @@ class RecordingSegment {
         });
         return moved;
     }
+    // Records the open claim at which the stream is stuck as padding, for a recorder that ends. Returns its bytes; 0: no message
+    // is committed behind it; -1: its length is not known, so what is behind it cannot be found.
+    int64_t pad_claim(StreamHandle &stream) {
+        const StreamHandle::Busy busy(stream);
+        StreamEnd &end = stream.ready();
+        RunSource *runs = end.runs();
+        if (runs == nullptr || end.position() != writer_->position()) return 0;
+        const std::optional<FrameBlock> claim = runs->open_claim();
+        if (!claim) return -1;
+        if (claim->length == 0) return 0;
+        writer_->append(*claim, system_ns(CLOCK_REALTIME), [&] { runs->check_run(); });
+        runs->take_run(*claim);
+        return static_cast<int64_t>(claim->length);
+    }
     // Appends one message that no channel holds in this form: a frame whose pixels were encoded. Returns the bytes that it takes.
     uint64_t append(const nb::bytes &payload, int64_t time_ns, int32_t session) {
         Message message;
@@ -233,6 +247,7 @@ void bind_recording(nb::module_ &m) {
              nb::arg("term_length"), nb::arg("initial_term_id"), nb::arg("stream_id"), nb::arg("recording"),
              nb::arg("messages_before"), nb::arg("entries"), nb::arg("data_length"))
         .def("record", &RecordingSegment::record, nb::arg("stream"), nb::arg("max_bytes"))
+        .def("pad_claim", &RecordingSegment::pad_claim, nb::arg("stream"))
         .def("append", &RecordingSegment::append, nb::arg("payload"), nb::arg("time_ns"), nb::arg("session"))
         .def("sync", &RecordingSegment::sync)
         .def("seal", &RecordingSegment::seal)

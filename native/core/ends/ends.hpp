@@ -71,7 +71,10 @@ class RunSource {
     virtual void check_run() {}                  // after a run was copied: throws if writers went over it
     virtual void take_run(const FrameBlock &) {} // the run is copied
     virtual void show_position() {}              // to writers that wait for this reader
-    virtual bool skips() const = 0;              // the position may jump over losses; if not, a jump is a mistake
+    // Where nothing is committed: an open claim as padding. An empty block: no message is behind one; no value: its length is not
+    // known.
+    virtual std::optional<FrameBlock> open_claim() { return FrameBlock{}; }
+    virtual bool skips() const = 0; // the position may jump over losses; if not, a jump is a mistake
 
   protected:
     ~RunSource() = default;

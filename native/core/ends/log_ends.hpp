@@ -84,6 +84,27 @@ class LogReaderEnd : public SlotEnd<InPlaceReader, TermLog>, public RunSource {
     }
     void take_run(const FrameBlock &run) override { reader_->take_run(run); }
     void show_position() override { reader_->show_position(); }
+    // It decides about claims that stay open: one that is committed at this moment may still be taken for one of them.
+    std::optional<FrameBlock> open_claim() override {
+        const uint64_t begun = reader_->position(), end = file_->tail();
+        uint64_t first = 0;
+        if (end > begun && end - begun > file_->buffer().size()) return std::nullopt;
+        for (uint64_t at = begun; at < end;) {
+            // SYNC -: only asks what is there; run(), which copies it, acquires it
+            const uint64_t word0 = file_->frame(at)->word0.acquire();
+            if (frame_length(word0) > 0) {
+                if (first == 0) break; // it was committed meanwhile
+                if (frame_type(word0) == static_cast<uint16_t>(FrameType::data)) return padding(begun, first);
+                at += align_frame(static_cast<uint32_t>(frame_length(word0)));
+                continue;
+            }
+            const uint64_t claimed = claimed_at(at, end);
+            if (claimed == 0) return std::nullopt;
+            if (first == 0) first = claimed;
+            at += claimed;
+        }
+        return FrameBlock{};
+    }
 
     uint64_t position() const override { return reader_->position(); }
     uint64_t lag() const override { return reader_->lag(); }
@@ -101,6 +122,34 @@ class LogReaderEnd : public SlotEnd<InPlaceReader, TermLog>, public RunSource {
     const uint64_t drop_after_ns_;
     const MemberName name_;
     std::unique_ptr<LogReader> reader_;
+
+  private:
+    // The bytes of the claim that a publication has noted there; 0 if none has. A slot's words are bytes from shared memory.
+    uint64_t claimed_at(uint64_t position, uint64_t end) const {
+        for (uint32_t i = 0; i < file_->geometry().slot_count; ++i)
+            for (const ClaimRecord &claim : file_->slot(i).writer.claims) {
+                if (claim.where.relaxed() != (position | claim_taken)) continue;
+                const uint64_t length = claim.length.relaxed();
+                acquire_fence(); // SYNC -: the record is looked at again: its owner may have noted another claim meanwhile
+                const bool fits = length <= file_->left_in_term(position) && position + length <= end;
+                if (claim.where.relaxed() == (position | claim_taken) && fits && length >= header_length &&
+                    length % frame_alignment == 0)
+                    return length;
+            }
+        return 0;
+    }
+    FrameBlock padding(uint64_t position, uint64_t length) {
+        padding_.assign(length, 0);
+        auto *frame = reinterpret_cast<FrameHeader *>(padding_.data());
+        file_->write_header(frame, position, 0, 0);
+        frame->word0.relaxed(pack_word0(static_cast<uint32_t>(length), flags_whole, FrameType::pad));
+        FrameBlock block;
+        block.data = padding_.data();
+        block.length = length;
+        return block;
+    }
+
+    std::vector<uint8_t> padding_; // in place of an open claim
 };
 
 class LogWriterEnd : public SlotEnd<WriterEnd, TermLog> {

@@ -6,6 +6,7 @@ A public door: programs call `penstock.trigger`, or `install` to have unhandled 
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
 from importlib import import_module
@@ -38,8 +39,11 @@ def install(name: str = EXCEPTION) -> None:
     """Has each unhandled exception of this process, in any thread, call `penstock.trigger(name)` before Python reports it.
 
     The hooks that were set before are called as before. KeyboardInterrupt and SystemExit trigger nothing. A second call changes the name.
-    A black box that cannot be reached delays the report by a second at most.
+    A black box that cannot be reached delays the report by a second at most. The exception that ends a `multiprocessing.Process` counts, too: in
+    processes that are forked later, and in a process that calls this itself, as one that is spawned has to.
     """
+    from penstock.blackbox.process_end import ProcessEnd  # programs that only trigger need no multiprocessing
+
     with _lock:
         uninstall()
         before, before_thread = sys.excepthook, threading.excepthook
@@ -53,7 +57,7 @@ def install(name: str = EXCEPTION) -> None:
             _call(name, given.exc_type, given.exc_value)
             before_thread(given)
 
-        _before.extend([hook, thread_hook])
+        _before.extend([hook, thread_hook, ProcessEnd(functools.partial(_call, name))])
         sys.excepthook, threading.excepthook = hook, thread_hook
 
 
@@ -61,7 +65,8 @@ def uninstall() -> None:
     """Sets the hooks that were there before `install`, unless others have been set since. Without `install` it does nothing."""
     if not _before:
         return
-    before, before_thread, hook, thread_hook = _before
+    before, before_thread, hook, thread_hook, process_end = _before
+    process_end.cancel()
     if sys.excepthook is hook:
         sys.excepthook = before
     if threading.excepthook is thread_hook:

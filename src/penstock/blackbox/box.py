@@ -6,6 +6,7 @@ Nothing is polled but what a sampled trigger asks for. It knows triggers and arc
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import selectors
@@ -23,7 +24,7 @@ from penstock.blackbox.members import Ended, MemberWatch
 from penstock.blackbox.messages import MessageWatch
 from penstock.blackbox.samples import Sampled
 from penstock.blackbox.unfinished import Begun, Note, find_unfinished
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, SystemFailure
 from penstock.record.archive import Archive
 from penstock.record.write import retention
 from penstock.record.write.snapshot import Snapshot, SnapshotWish, check_wish
@@ -33,6 +34,8 @@ from penstock.util.strict import Strict
 log = logging.getLogger("penstock")
 
 SECOND = 10**9
+TOLD_SECONDS, TOLD_MAX = 60.0, 100  # an error is in the log once in this time
+ERROR_PAUSE_SECONDS = 0.05
 
 
 @dataclass
@@ -72,6 +75,7 @@ class BlackBox(Strict):
         self._running: _Running | None = None
         self._quiet_until = 0.0
         self._looks: list[float] = []
+        self._told: dict[str, float] = {}
         self._stopped = False
         self._wakes = 0
         self._selector = selectors.DefaultSelector()
@@ -100,7 +104,7 @@ class BlackBox(Strict):
         self._messages = [MessageWatch(one, self._selector, self._fire) for one in triggers if one.message is not None]
         for watch in self._messages:
             self._open.callback(watch.close)
-        self._members = MemberWatch(self._selector, self._on_end, self._on_channels, self._looks.extend)
+        self._members = MemberWatch(self._selector, self._on_end, self._looks.extend)
         self._open.callback(self._members.close)
         self._on_channels()
 
@@ -138,21 +142,34 @@ class BlackBox(Strict):
         try:
             self._guarded(self._resume)
             while not self._stopped:
-                ready = self._selector.select(self._timeout())
-                self._wakes += 1
-                for key, _ in ready:
-                    if self._selector.get_map().get(key.fd) is key:  # another one may have ended it
-                        self._guarded(key.data)
-                self._on_time()
-            self._end()
+                self._guarded(self._turn)
+            self._guarded(self._end)
         finally:
             self._open.close()
 
-    def _guarded(self, call: Callable[[], None]) -> None:
+    def _turn(self) -> None:
+        ready = self._selector.select(self._timeout())
+        self._wakes += 1
+        for key, _ in ready:
+            if self._selector.get_map().get(key.fd) is key:  # another one may have ended it
+                self._guarded(key.data)
+        self._on_time()
+
+    def _guarded(self, call: Callable[[], object]) -> None:
+        """A part of the watch. Whatever its error, the others go on: a box that is blind misses the next trigger."""
         try:
             call()
-        except (PenstockError, OSError) as error:
-            log.warning("the black box goes on after an error: %s", error)
+        except Exception as error:
+            self._wake()  # what was due is looked at again
+            text = str(error) if isinstance(error, PenstockError | OSError) else repr(error)
+            if time.monotonic() < self._told.get(text, 0.0):
+                time.sleep(ERROR_PAUSE_SECONDS)  # it comes again and again
+                return
+            if len(self._told) >= TOLD_MAX:
+                self._told.clear()
+            self._told[text] = time.monotonic() + TOLD_SECONDS
+            unknown = None if isinstance(error, PenstockError | OSError) else error
+            log.error("the black box goes on after an error: %s", text, exc_info=unknown)
 
     def _timeout(self) -> float | None:
         """Seconds until the next thing that is due by time; None: nothing is."""
@@ -166,14 +183,16 @@ class BlackBox(Strict):
         if any(at <= now for at in self._looks):
             self._looks[:] = [at for at in self._looks if at > now]
             self._guarded(self._members.look)
+            self._on_channels()
         for one in self._sampled:
             if one.next <= now:
                 one.next = now + one.interval
                 self._guarded(lambda one=one: self._sample(one, now))  # type: ignore[misc]
         if self._running is not None and self._running.result is not None:
-            self._finish(self._running)
+            running = self._running
+            self._guarded(lambda: self._finish(running))
         if self._diary.due is not None and now >= self._diary.due:
-            self._diary.write()
+            self._guarded(self._diary.write)
 
     def _sample(self, one: Sampled, now: float) -> None:
         text = one.sample(now, self._members.about(one.trigger.target))
@@ -210,17 +229,28 @@ class BlackBox(Strict):
 
     def _fire(self, name: str, note: str, time_ns: int | None = None, count: int = 1) -> None:
         firing = Firing(name, note[:NOTE_MAX], time.time_ns() if time_ns is None else time_ns, count)
+        if (ended := self._running) is not None and ended.result is not None:
+            self._guarded(lambda: self._finish(ended))
         if self._running is not None:
             firing.extends = True
             last = self._running.begun_ns + int(self._longest * SECOND)
             self._running.end_ns = min(max(self._running.end_ns, firing.time_ns + int(self._after * SECOND)), last)
         elif time.monotonic() >= self._quiet_until and not self._stopped:
-            firing.snapshot = True
-            self._begin(firing)
+            self._guarded(self._remake_archive)
+            self._guarded(lambda: self._begin(firing))
+            firing.snapshot = self._running is not None
         self._diary.add(firing)
         if firing.snapshot:
-            self._diary.write()  # while the snapshot is taken, which waits for no disk
-        self._on_firing(firing)
+            self._guarded(self._diary.write)  # while the snapshot is taken, which waits for no disk
+        self._guarded(lambda: self._on_firing(firing))
+
+    def _remake_archive(self) -> None:
+        """A new archive, if somebody has removed the folder of that which was there."""
+        if self._archive._files.recordings.is_dir():
+            return
+        log.warning("%s was removed: it is made again", self._archive.path)
+        self._archive = Archive(self._config.archive)
+        self._diary.archive = self._archive
 
     def _resume(self) -> None:
         """Takes the newest snapshot again that a box had begun when it was killed, once, from what memory still has. An old one is only told."""
@@ -259,7 +289,13 @@ class BlackBox(Strict):
             log.warning("a snapshot that is killed will not be taken again: %s", error)
         end_ns = firing.time_ns + int(self._after * SECOND)
         self._running = _Running(thread, firing.time_ns, end_ns, firing, note)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._running = None
+            if note is not None:
+                note.remove()
+            raise SystemFailure(errno.EAGAIN, f"cannot start a snapshot: {error}") from error
 
     def _take(self, wish: SnapshotWish, firing: Firing) -> None:
         running = self._running
@@ -277,17 +313,18 @@ class BlackBox(Strict):
 
     def _finish(self, running: _Running) -> None:
         running.thread.join()
-        assert running.result is not None
+        result = running.result
+        assert result is not None
         self._running = None
         self._quiet_until = time.monotonic() + self._cool_down
-        if isinstance(running.result, PenstockError):
-            log.error("the black box could not take a snapshot: %s", running.result)
-        self._diary.add_outcome(running.firing, tell_result(running.result))
-        self._diary.write()
+        if isinstance(result, PenstockError):
+            log.error("the black box could not take a snapshot: %s", result)
+        self._diary.add_outcome(running.firing, tell_result(result))
+        self._guarded(self._diary.write)
         if running.note is not None:
-            running.note.remove()
-        self._make_room(running.result)
-        self._on_snapshot(running.result)
+            self._guarded(running.note.remove)
+        self._guarded(lambda: self._make_room(result))
+        self._guarded(lambda: self._on_snapshot(result))
 
     def _make_room(self, done: Snapshot | PenstockError) -> None:
         """Deletes the oldest recordings beyond the limit. The snapshot that was just taken stays, and what triggers said."""
@@ -306,13 +343,14 @@ class BlackBox(Strict):
                 log.warning("%s", text)
             if newest and (size := sum(info.bytes for info in self._archive.list())) > self._max_bytes:
                 log.warning("%s has %d bytes, more than max_bytes: the newest snapshot stays", self._archive.path, size)
-        except PenstockError as error:
+        except (PenstockError, OSError) as error:
             log.warning("the black box could not remove old recordings: %s", error)
 
     def _end(self) -> None:
         if self._running is not None:
-            self._running.thread.join()
-            self._finish(self._running)
+            running = self._running
+            running.thread.join()
+            self._guarded(lambda: self._finish(running))
         if self._diary.due is not None:
             self._diary.write()
 
@@ -321,15 +359,18 @@ def _is_meant(trigger: Trigger, ended: Ended) -> bool:
     if trigger.death == ANY:
         return bool(ended.wrote)
     assert trigger.death is not None
-    return trigger.death in ended.command
+    is_unknown = bool(ended.died) and not ended.command.strip()  # it died before its command was read: it may be meant
+    return is_unknown or trigger.death in ended.command
 
 
 def _tell_end(ended: Ended) -> str:
     who = f"process {ended.pid}" if ended.pid else "a process"
-    what = f" ({ended.command[:200].strip()})" if ended.command.strip() else ""
+    command = ended.command[:200].strip()
+    what = f" ({command})" if command else ""
     if not ended.died:
         return f"{who}{what} ended"
-    return f"{who}{what} died without closing {', '.join(ended.died[:10])}"
+    unknown = "" if command else "; its command is not known"
+    return f"{who}{what} died without closing {', '.join(ended.died[:10])}{unknown}"
 
 
 __all__ = ["DIARY", "BlackBox", "Firing"]

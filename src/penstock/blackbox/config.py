@@ -16,7 +16,7 @@ import msgspec
 from penstock.blackbox import toml_words
 from penstock.blackbox.expressions import Condition
 from penstock.channels.uri.channel import parse
-from penstock.channels.uri.wildcards import check_patterns, is_pattern
+from penstock.channels.uri.wildcards import check_patterns, is_pattern, may_match
 from penstock.errors import Invalid, NotFound, PenstockError, SystemFailure
 from penstock.util import units, user_files
 
@@ -76,7 +76,7 @@ class Trigger(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
     death: str | None = None
     call: str | None = None
     above: Span | None = None
-    below: float | None = None
+    below: Span | None = None
     over: Span | None = None
     longer: Span | None = None
     quantile: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
@@ -120,7 +120,12 @@ def span(value: Span, name: str, *, zero: bool = True) -> float:
     """Seconds from a number or a text; 0 only where `zero` says so."""
     if zero and value in (0, "0", "0s"):
         return 0.0
-    return units.seconds(value, name)
+    try:
+        return units.seconds(value, name)
+    except Invalid as error:
+        if zero:
+            raise Invalid(str(error).replace("more than 0 seconds", "0 or more seconds")) from None
+        raise
 
 
 def load(path: str | os.PathLike[str]) -> Config:
@@ -274,6 +279,8 @@ def _check_channel(name: str, key: str, *, pattern: bool) -> None:
     try:
         if pattern and is_pattern(name):
             check_patterns([name])
+            if not may_match(name):
+                raise Invalid("no channel in shared memory matches it: nothing of the others is kept here")
             return
         if is_pattern(name):
             raise Invalid("it must be one channel, not a pattern")

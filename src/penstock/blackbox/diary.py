@@ -40,7 +40,7 @@ class Diary:
     """Collects firings, and appends them to the archive. One thread at a time."""
 
     def __init__(self, archive: Archive) -> None:
-        self._archive = archive
+        self.archive = archive
         self._rows: list[Firing] = []
         self.due: float | None = None  # when it is to be written, by the monotonic clock; None: nothing is new
 
@@ -58,7 +58,7 @@ class Diary:
     def has(self, firing: Firing) -> bool:
         """Whether it was written that this firing began a snapshot."""
         try:
-            rows = list(self._archive.replay(DIARY, since=firing.time_ns, until=firing.time_ns))
+            rows = list(self.archive.replay(DIARY, since=firing.time_ns, until=firing.time_ns))
         except PenstockError:  # there is none yet
             return False
         return any(row.data.get("trigger") == firing.trigger and row.data.get("snapshot") for row in rows)
@@ -76,8 +76,8 @@ class Diary:
                 merged.append(one)
         messages = [{name: getattr(one, name) for name in FIELDS} for one in merged]
         try:
-            self._archive.append(DIARY, messages, codec="json", times_ns=[one.time_ns for one in merged])
-        except PenstockError as error:
+            self.archive.append(DIARY, messages, codec="json", times_ns=[one.time_ns for one in merged])
+        except (PenstockError, OSError) as error:
             log.warning("the black box could not note %d firings: %s", sum(one.count for one in rows), error)
 
 
@@ -86,8 +86,10 @@ def tell_result(result: Snapshot | PenstockError) -> str:
     if isinstance(result, PenstockError):
         return f"no snapshot: {result}"
     numbers = ", ".join(str(part.recording) for part in result.parts)
-    return (
+    done = (
         f"in the recordings {numbers}"
         if numbers
         else "no snapshot: memory has no message of these channels from that time"
     )
+    lacks = [f"{part.channel}: memory had only {part.held:.1f} s of it" for part in result.short]
+    return "; ".join([done, *lacks, *result.left_out])

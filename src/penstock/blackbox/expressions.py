@@ -12,7 +12,7 @@ from typing import Any
 from penstock.errors import Invalid
 
 LONGEST = 2000
-WHOLE = "message"  # the message itself, where it has no fields
+WHOLE = "message"  # the message itself, unless it has a field of this name
 FUNCTIONS: dict[str, Any] = {"abs": abs, "len": len, "max": max, "min": min}
 TAKEN = "it takes comparisons, + - * / %, and, or, not, in, abs, len, max, min, and values"
 CONSTANTS = {"true": "True", "false": "False", "null": "None", "none": "None", "nil": "None"}  # of other languages
@@ -90,14 +90,12 @@ def _check(tree: ast.AST, text: str) -> set[str]:
     for node in ast.walk(tree):
         if not isinstance(node, ALLOWED) or (isinstance(node, ast.Constant) and not _is_plain(node.value)):
             raise Invalid(f"{text!r}: {_part(tree, node, text)!r} has no place in a condition: {TAKEN}")
-        if isinstance(node, ast.Call) and (
-            not isinstance(node.func, ast.Name) or node.func.id not in FUNCTIONS or node.keywords
-        ):
-            raise Invalid(f"{text!r}: only {', '.join(FUNCTIONS)} can be called")
+        if isinstance(node, ast.Call):
+            _check_call(node, text)
         if isinstance(node, ast.Name) and node.id not in FUNCTIONS:
             names.add(node.id)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes) and _is_multiplied(tree, node):
-            raise Invalid(f"{text!r}: a text cannot be multiplied")
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Mod):
+            _check_operands(node, text)
         if isinstance(node, ast.Attribute | ast.Name):
             word = node.attr if isinstance(node, ast.Attribute) else node.id
             if isinstance(node, ast.Name) and word in CONSTANTS:
@@ -124,11 +122,22 @@ def _part(tree: ast.AST, node: ast.AST, text: str) -> str:
     return ast.get_source_segment(text.strip(), node) or text
 
 
-def _is_multiplied(tree: ast.AST, node: ast.AST) -> bool:
-    return any(
-        isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mult | ast.Mod) and node in (one.left, one.right)
-        for one in ast.walk(tree)
-    )
+def _check_call(node: ast.Call, text: str) -> None:
+    if not isinstance(node.func, ast.Name) or node.func.id not in FUNCTIONS:
+        raise Invalid(f"{text!r}: only {', '.join(FUNCTIONS)} can be called")
+    name, count = node.func.id, len(node.args)
+    if node.keywords:
+        raise Invalid(f"{text!r}: {name} takes values alone, and {node.keywords[0].arg or '**'} is named")
+    if not count or (count > 1 and FUNCTIONS[name] in (abs, len)):
+        wanted = "one value" if FUNCTIONS[name] in (abs, len) else "at least one value"
+        raise Invalid(f"{text!r}: {name} takes {wanted}, not {count}")
+
+
+def _check_operands(node: ast.BinOp, text: str) -> None:
+    for one in (node.left, node.right):
+        if isinstance(one, ast.Constant) and isinstance(one.value, str | bytes):
+            does = "multiplied" if isinstance(node.op, ast.Mult) else "divided: % is the rest of a division of numbers"
+            raise Invalid(f"{text!r}: a text cannot be {does}")
 
 
 class _Fields(ast.NodeTransformer):
@@ -155,9 +164,12 @@ class _Message(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name in FUNCTIONS or name in OPERATIONS:
             raise KeyError(name)  # the function is meant
-        if name == WHOLE:
-            return self._message
-        return _field(self._message, name)
+        try:
+            return _field(self._message, name)
+        except MissingField:
+            if name == WHOLE:
+                return self._message
+            raise
 
     def __iter__(self) -> Any:
         return iter(())

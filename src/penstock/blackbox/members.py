@@ -89,18 +89,17 @@ class _Process:
 class MemberWatch:
     """Watches all channels of this user. One thread at a time.
 
-    selector: gets descriptors with functions to call as their data. on_end: called with each process that has ended. on_change: called
-    when channels may have appeared.
+    selector: gets descriptors with functions to call as their data. on_end: called with each process that has ended. on_looks: called with the
+    times at which `look` is to be called.
     """
 
     def __init__(
         self,
         selector: selectors.BaseSelector,
         on_end: Callable[[Ended], None],
-        on_change: Callable[[], None],
         on_looks: Callable[[list[float]], None],
     ) -> None:
-        self._selector, self._on_end, self._on_change, self._on_looks = selector, on_end, on_change, on_looks
+        self._selector, self._on_end, self._on_looks = selector, on_end, on_looks
         self._held: dict[str, _Held] = {}
         self._left_alone: set[str] = set()
         self._processes: dict[int, _Process] = {}
@@ -123,14 +122,15 @@ class MemberWatch:
 
     def look(self, *, first: bool = False) -> None:
         """Finds new files and new members, and members that died before they were seen."""
-        opened = self._find_files()
+        self._find_files()
         ended: dict[int, Ended] = {}
         for held in list(self._held.values()):
-            self._look_at(held, ended, first=first)
+            try:
+                self._look_at(held, ended, first=first)
+            except (PenstockError, OSError) as error:  # the others are looked at
+                log.warning("the members of %s are not watched: %s", held.channel, error)
         for one in ended.values():
             self._report(one)
-        if opened:
-            self._on_change()
 
     def about(self, channel: str) -> dict[str, Any] | None:
         """What a channel's file says now; None if there is none."""
@@ -142,7 +142,7 @@ class MemberWatch:
         if names:
             self._on_looks([time.monotonic() + seconds for seconds in LOOKS])
 
-    def _find_files(self) -> bool:
+    def _find_files(self) -> None:
         try:
             with files.opened_folder(create=False) as at:
                 owners = _watched_files(at)
@@ -151,27 +151,26 @@ class MemberWatch:
                     with contextlib.suppress(FileNotFoundError):
                         there[name] = os.stat(name, dir_fd=at, follow_symlinks=False).st_ino
         except NotFound:
-            return False
+            return
         for name, held in list(self._held.items()):
-            if there.get(name) != os.fstat(held.fd).st_ino and not held.members:
+            if there.get(name) != os.fstat(held.fd).st_ino and all(one.pid == os.getpid() for one in held.members):
                 os.close(held.fd)
                 del self._held[name]
-        opened = False
         for name, inode in there.items():
             key = f"{name}\0{inode}"
             if key in self._left_alone or (name in self._held and os.fstat(self._held[name].fd).st_ino == inode):
                 continue
-            if name in self._held:  # another channel of the name of one that still has members
-                self._held[f"{name}\0{os.fstat(self._held[name].fd).st_ino}"] = self._held.pop(name)
+            if (
+                before := self._held.pop(name, None)
+            ) is not None:  # of a channel that was removed and still has members
+                self._held[f"{name}\0{os.fstat(before.fd).st_ino}"] = before
             try:
                 channel, beside = owners[name]
                 self._held[name] = _hold(name, channel, beside=beside)
-                opened = True
             except (PenstockError, OSError) as error:
                 if not isinstance(error, NotFound):
                     self._left_alone.add(key)
                     log.warning("%s is not watched: %s", files.folder() / name, error)
-        return opened
 
     def _look_at(self, held: _Held, ended: dict[int, Ended], *, first: bool = False) -> None:
         try:

@@ -75,7 +75,7 @@ class Sampled:
     def _rate(self, latest: _Before, before: _Before) -> str:
         rate = (latest.messages - before.messages) / max(latest.at - before.at, 1e-9)
         above, below = self.trigger.above, self.trigger.below
-        low = below is not None and rate < below
+        low = isinstance(below, int | float) and rate < below
         high = isinstance(above, int | float) and rate > above
         self._has_begun = self._has_begun or not low
         if not high and not (low and self._has_begun):

@@ -321,6 +321,49 @@ with penstock.subscribe("log:w") as sub:
         assert ran.stdout.read() == "end\n"
 
 
+def test_long_wait_on_several_is_logged_for_each(program: Callable[..., subprocess.Popen[str]]) -> None:
+    """`penstock.wait` is a wait of a thread, too."""
+    text = """
+import logging, sys, penstock
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+with penstock.subscribe("log:v") as one, penstock.subscribe("ring:w") as other:
+    print("ready", flush=True)
+    penstock.wait([one, other])
+    print("end", flush=True)
+"""
+    ran = program(text, PENSTOCK_WARN_AFTER="0.2")
+    assert ran.stdout is not None
+    for channel in ("log:v", "ring:w"):
+        assert re.fullmatch(
+            rf"a wait for messages of {channel} has taken .+ s: nobody is there to write them\n", ran.stdout.readline()
+        )
+    with penstock.publish("log:v") as pub:
+        pub.send(b"x")
+        assert ran.stdout.read() == "end\n"
+
+
+@pytest.mark.parametrize("kind", ["log", "frames"])
+def test_warning_of_a_full_channel_has_its_reason(kind: str, program: Callable[..., subprocess.Popen[str]]) -> None:
+    """No error is in front of it that has said who is behind: also of this process, which has another thread."""
+    text = f"""
+import logging, sys, threading, penstock
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+options = dict(shape=(4,), buffers=2, when_slow="wait") if {kind!r} == "frames" else dict(capacity="64KiB")
+with penstock.publish("{kind}:w", **options) as pub, penstock.subscribe("{kind}:w") as sub:
+    held = []
+    print("ready", flush=True)
+    while True:
+        pub.send(bytes(4))
+        if {kind!r} == "frames":
+            held.append(sub.recv())
+"""
+    ran = program(text, PENSTOCK_WARN_AFTER="0.2")
+    assert ran.stdout is not None
+    reason = "holds 2 frames" if kind == "frames" else "has .* to read"
+    assert re.fullmatch(rf"a wait for .+ has taken .+ s: this process itself {reason}\n", ran.stdout.readline())
+
+
 def test_wrong_time_to_warn_after_is_an_error() -> None:
     """A value that is no time is an error when the first handle is opened, not silence."""
     text = "import penstock; penstock.publish('log:w')"

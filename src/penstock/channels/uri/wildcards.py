@@ -9,7 +9,7 @@ import functools
 import re
 from collections.abc import Iterable
 
-from penstock.channels.registry import kind_of
+from penstock.channels.registry import kind_named, kind_names, kind_of
 from penstock.errors import Invalid
 
 STAR = "*"
@@ -44,6 +44,16 @@ def check_patterns(patterns: Iterable[str]) -> None:
         _ = kind.layout
 
 
+def may_match(pattern: str) -> bool:
+    """Whether any channel in shared memory could match, by its kind."""
+    if pattern.startswith("fake:"):
+        return False
+    word, colon, _ = pattern.partition(":")
+    if not colon or STAR not in word:
+        return not colon or kind_of(word)[0].memory is not None
+    return any(_compile(word).fullmatch(name) and kind_named(name).memory is not None for name in kind_names())
+
+
 @functools.lru_cache(maxsize=1024)
 def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(re.escape(pattern).replace(r"\*", ".*"), re.DOTALL)
@@ -61,4 +71,4 @@ def matches_any(patterns: Iterable[str], channel: str) -> bool:
     return any(matches(pattern, channel) for pattern in patterns)
 
 
-__all__ = ["check_patterns", "is_pattern", "matches", "matches_any"]
+__all__ = ["check_patterns", "is_pattern", "matches", "matches_any", "may_match"]

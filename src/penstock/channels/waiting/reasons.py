@@ -47,7 +47,7 @@ def explain(fd: int, place: str, what: str | int, warned_after_ns: int = 0) -> s
 
 def _look(fd: int, place: str, warned_after_ns: int) -> str:
     wait, found, channel = _own_wait(fd, place)
-    text = "" if wait is None else sentence(wait, found)
+    text = "" if wait is None else sentence(wait, found, alone=bool(warned_after_ns))
     if warned_after_ns:
         name = str(channel) if wait is None else words.purpose(wait)
         seconds = words.seconds_text(warned_after_ns / 1e9)
@@ -82,8 +82,10 @@ def _is_of(one: dict[str, Any], pid: int, thread: int) -> bool:
     return one["pid"] == pid and one["wait"] is not None and one["wait"][2] == thread
 
 
-def sentence(wait: Wait, found: list[Participant]) -> str:
-    """For whom a wait is, and what they do: "4711 slow.py has 8.0 MB to read, and is stopped". Looks at a few of them at most."""
+def sentence(wait: Wait, found: list[Participant], *, alone: bool = False) -> str:
+    """For whom a wait is, and what they do: "4711 slow.py has 8.0 MB to read, and is stopped". Looks at a few of them at most.
+
+    alone: there is no error in front of it, which has said of this process how far behind it is."""
     if not wait.on:
         return words.nobody_text(wait)
     looked = sorted(wait.on, key=lambda one: -one.amount)[:_LOOKED]
@@ -101,7 +103,7 @@ def sentence(wait: Wait, found: list[Participant]) -> str:
         elif one.pid == os.getpid():
             if wait.is_for_itself:
                 parts.append(f"this process itself {part}, and its only thread waits here: a deadlock with itself")
-            elif wait.what not in FULL:  # the error has said already how far behind it is
+            elif alone or wait.what not in FULL:
                 parts.append(f"this process itself {part}")
         else:
             parts.append(f"process {processes[one.pid].name} {part}{_doing(processes[one.pid], waiting.get(one.pid))}")

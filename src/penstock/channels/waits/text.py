@@ -31,7 +31,8 @@ class _Lines:
             return self._without_waits()
         for root in dict.fromkeys(chain.waits[0] for chain in self._graph.chains):
             if root not in self._shown:
-                self._add(0, f"{self._name(root.pid)} {self._doing(root)}")
+                hidden = ", in another PID namespace," if self._processes[root.pid].state == "hidden" else ""
+                self._add(0, f"{self._name(root.pid)}{hidden} {self._doing(root)}")
                 self._below(root, 1)
         for cycle in self._graph.deadlocks:
             self._lines.append(self._deadlock(cycle))

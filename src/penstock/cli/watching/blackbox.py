@@ -76,9 +76,10 @@ def show(done: Snapshot) -> None:
     for part in done.parts:
         lost = f", {output.size(part.lost_bytes)} lost" if part.lost_bytes else ""
         kept = f", {output.many(part.last_values, 'last value')} from before" if part.last_values else ""
+        claims = f", {output.many(part.open_claims, 'open claim')} passed" if part.open_claims else ""
         output.say(
             f"recording {part.recording} of {part.channel}: {output.many(part.messages, 'message')} from the last "
-            f"{part.held:.1f} s, {output.size(part.bytes)}{lost}{kept}"
+            f"{part.held:.1f} s, {output.size(part.bytes)}{lost}{kept}{claims}"
         )
     if not done.parts:
         output.say("memory has no message of these channels from that time: nothing is recorded")

@@ -6,6 +6,7 @@ lasts as long as the array does. Nothing is copied on the way.
 
 from __future__ import annotations
 
+import errno
 import math
 import time
 from dataclasses import KW_ONLY, dataclass, field
@@ -176,8 +177,12 @@ def _subscription(
                 lambda fd, path: _native.frames_reader(fd, path, name, position, newest, level, recorded),
             )
             break
-        except NotFound:
+        except NotFound as error:
             if time.monotonic() >= deadline:
+                if patience > 0:
+                    raise NotFound(
+                        errno.ENOENT, f"there is no channel {channel}: no publication has made it within {patience:g} s"
+                    ) from error
                 raise
             time.sleep(CONNECT_NAP)
     arguments = {"start": start, "conflate": newest, "when_slow": when_slow, "spin": spin, "until_end": ends}

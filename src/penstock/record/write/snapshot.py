@@ -60,7 +60,7 @@ class SnapshotPart:
 
     held: seconds from its first message to the trigger; 0 if it has none from before. is_short: memory had not all of the time asked for:
     older messages had been overwritten. lost_bytes: of gaps in it. last_values: messages from before it, the newest of each key, of a log that
-    keeps them.
+    keeps them. open_claims: of writers that live and had not committed them, with messages behind; they are not in it.
     """
 
     channel: str
@@ -71,6 +71,7 @@ class SnapshotPart:
     held: float
     is_short: bool
     last_values: int = 0
+    open_claims: int = 0
 
 
 @dataclass(frozen=True)
@@ -230,6 +231,10 @@ class Snapshotter:
         found = []
         for writer, row in zip(recorder.writers, rows, strict=True):
             info = self._lister.find(row.recording)
+            if writer.unread:
+                self._left_out.append(
+                    f"{row.channel}: {writer.unread:,} bytes are left out: something in front of them is begun and not complete"
+                )
             kept = last_values.read(info.path)
             count = 0 if kept is None else len(kept.values)
             if not info.messages and not info.lost_bytes and not count:
@@ -238,7 +243,17 @@ class Snapshotter:
             held = max(0.0, (time_ns - info.time_min) / SECOND) if info.messages else 0.0
             short = past.is_short(writer.subscription)
             found.append(
-                SnapshotPart(row.channel, row.recording, info.messages, info.bytes, info.lost_bytes, held, short, count)
+                SnapshotPart(
+                    row.channel,
+                    row.recording,
+                    info.messages,
+                    info.bytes,
+                    info.lost_bytes,
+                    held,
+                    short,
+                    count,
+                    writer.open_claims,
+                )
             )
         return Snapshot(time_ns, tuple(found), tuple(self._left_out))
 
