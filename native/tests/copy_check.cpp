@@ -1,5 +1,6 @@
 // copy_bytes copies what memcpy does, and nothing else: every distance within a page at which it goes another way, and its
-// neighbours. Two ranges that overlap, as wrong words in shared memory can have it, are defined: nothing beside the target changes.
+// neighbours. Two ranges that overlap, as wrong words in shared memory can have it, are defined: nothing beside the target
+// changes.
 #include "check.hpp"
 #include "ground/atomics.hpp"
 
