@@ -5,6 +5,7 @@ import os
 
 import pytest
 from cli import running
+from damage import flip
 
 import penstock
 from penstock._native import core
@@ -114,3 +115,22 @@ def test_a_folder_is_not_called_like_an_mcap_file(run, mixed, tmp_path):
     assert (done.status, done.out) == (1, "")
     assert done.err == "penstock: all.mcap would be a folder: add --mcap for an MCAP file, or name it otherwise\n"
     assert not (tmp_path / "all.mcap").exists()
+
+
+@pytest.mark.parametrize("onto", [(), ("--onto", "log:again"), ("--json",)])
+def test_a_replay_that_leaves_damage_out_fails_at_its_end(run, tmp_path, onto):
+    archive = penstock.Archive(tmp_path / "a")
+    for _ in range(2):  # a block each
+        archive.append("log:x", [{"n": n} for n in range(500)], codec="json")
+    segment = min((archive.path / "recordings" / "00000001").glob("*.seg"))
+    flip(segment, 200)
+    skipped = []
+    left = len(list(archive.replay(1, on_skip=skipped.append)))
+    assert len(skipped) == 1
+    assert "bytes from position 0 on are left out" in skipped[0]
+    with penstock.subscribe("log:again"):
+        done = run("replay", "a", "1", *onto)
+    assert done.status == 1
+    assert done.err.splitlines()[-1] == "penstock: 1 damaged part of the recording left out"
+    if not onto:
+        assert len(done.out.splitlines()) == left

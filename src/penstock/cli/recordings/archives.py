@@ -214,8 +214,10 @@ def replay(
     limit: Annotated[int | None, typer.Option("--limit", "-n", help="End after this many messages.")] = None,
     json: AsJson = False,
 ) -> None:
-    """Prints a recording's messages, or publishes them onto a channel."""
+    """Prints a recording's messages, or publishes them onto a channel. Status 1 if some are damaged."""
+    skipped: list[str] = []
     options: dict[str, Any] = {"start": start if start == "last" else arguments.position(start)}
+    options["on_skip"] = skipped.append
     options["since"] = arguments.moment(since, "--since", TIME_MIN)
     options["until"] = arguments.moment(until, "--until", TIME_MAX)
     options["speed"], which = arguments.positive(speed, "--speed"), arguments.recording(recording)
@@ -228,6 +230,7 @@ def replay(
             print(output.as_json({"messages": count, "onto": onto}))
         else:
             output.say(f"{output.many(count, 'message')} onto {onto}")
+        _tell_skipped(skipped)
         return
     unreadable: list[penstock.DecodeError] = []
     for message in itertools.islice(ending.readable(opened.replay(which, **options), unreadable.append), left):
@@ -237,6 +240,15 @@ def replay(
             print(output.message(message.data))
     if unreadable:
         output.note(f"penstock: {output.many(len(unreadable), 'message')} could not be decoded")
+    _tell_skipped(skipped)
+    if unreadable:
+        raise typer.Exit(1)
+
+
+def _tell_skipped(skipped: list[str]) -> None:
+    """Ends the call with status 1 if damaged parts were left out. Each has been told in the log."""
+    if skipped:
+        output.note(f"penstock: {output.many(len(skipped), 'damaged part')} of the recording left out")
         raise typer.Exit(1)
 
 

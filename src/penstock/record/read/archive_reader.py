@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock import codecs
 from penstock.channels.checks import callback, flag, limit_of, more_than_zero, texts, whole
@@ -259,15 +259,18 @@ class ArchiveReader(Strict):
         until: Moment = TIME_MAX,
         speed: float | None = None,
         decode: bool = True,
+        on_skip: Callable[[str], None] | None = None,
     ) -> Iterator[Recorded]:
         """Messages in their recorded order, decoded by the channel's codec unless `decode` is False.
 
         speed: None as fast as they are read, 1.0 as they were sent, 2.0 twice as fast. since, until: as in `scan`. A message that
         does not decode raises `DecodeError`; the next call of `next` continues behind it. Bytes that are missing in front of a message, also where
-        they are damaged, are in its `lost`. `NotFound` if the recording is purged or truncated during the scan.
+        they are damaged, are in its `lost`. on_skip: called with a text for each damaged part that is left out.
+        `NotFound` if the recording is purged or truncated during the scan.
         """
         flag(decode, "decode")
-        return replaying.PassingOver(self._replay(recording, start, end, since, until, speed, decode))
+        callback(on_skip, "on_skip")
+        return replaying.PassingOver(self._replay(recording, start, end, since, until, speed, decode, on_skip))
 
     def _replay(
         self,
@@ -278,13 +281,14 @@ class ArchiveReader(Strict):
         until: Moment,
         speed: float | None,
         decode: bool,
+        on_skip: Callable[[str], None] | None,
     ) -> Generator[Recorded | DecodeError, None, None]:
         if speed is not None:
             more_than_zero(speed, "speed")
         about = self._about(recording)
         codec = codecs.from_spec(about.codec) if decode else codecs.BYTES
         scanner = own_errors(self._scan)(about.id, COLUMNS_REPLAYED, start, end, since, until)
-        yield from replaying.in_rhythm(scanner, codec, about.channel, speed, self._clock)
+        yield from replaying.in_rhythm(scanner, codec, about.channel, speed, self._clock, on_skip)
 
     @checks_names
     def replay_onto(
@@ -299,6 +303,7 @@ class ArchiveReader(Strict):
         end: int = FOR_EVER,
         since: Moment = TIME_MIN,
         until: Moment = TIME_MAX,
+        on_skip: Callable[[str], None] | None = None,
     ) -> int:
         """Publishes a recording onto a channel, each message with its original encoding; returns their number. Options as in `replay`.
 
@@ -310,7 +315,8 @@ class ArchiveReader(Strict):
         info = self.find(recording)
         onto = str(uris_of(channel))
         decode = replaying.holds_frames(onto)
-        replayed = self.replay(info.id, start=start, end=end, since=since, until=until, speed=speed, decode=decode)
+        span: dict[str, Any] = {"start": start, "end": end, "since": since, "until": until}
+        replayed = self.replay(info.id, speed=speed, decode=decode, on_skip=on_skip, **span)
         found = itertools.islice(replayed, limit)
         return replaying.publish(self._connector, onto, info, found, timeout)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import codecs
@@ -14,7 +14,7 @@ from penstock.codecs import multipart
 from penstock.codecs.frames import frame_options
 from penstock.errors import DecodeError, Invalid, Unsupported
 from penstock.record.format.types import Connector, Recorded, RecordingInfo
-from penstock.record.read.scan import Scanner
+from penstock.record.read.scan import Scanner, described
 from penstock.util.clock import Clock
 
 if TYPE_CHECKING:
@@ -63,11 +63,27 @@ def messages(batch: pa.RecordBatch, codec: codecs.Codec, channel: str) -> Iterat
 
 
 def in_rhythm(
-    scanner: Scanner, codec: codecs.Codec, channel: str, speed: float | None, clock: Clock
+    scanner: Scanner,
+    codec: codecs.Codec,
+    channel: str,
+    speed: float | None,
+    clock: Clock,
+    on_skip: Callable[[str], None] | None,
 ) -> Iterator[Recorded | DecodeError]:
-    """A scan's messages. speed: None as fast as they are read, 1.0 as they were sent, 2.0 twice as fast."""
+    """A scan's messages. speed: None as fast as they are read, 1.0 as they were sent, 2.0 twice as fast. on_skip: called with a text for each
+    damaged part that is left out."""
     begun, first, is_stream = clock.monotonic(), None, scanner.ahead is None
+    seen = 0
+
+    def tell_skipped() -> None:
+        nonlocal seen
+        fresh, seen = scanner.left_out[seen:], len(scanner.left_out)
+        for one in fresh:
+            if on_skip is not None and not one.in_index:
+                on_skip(f"{channel}: {described(one)}")
+
     for batch in scanner:
+        tell_skipped()
         for message in messages(batch, codec, channel):
             if speed is not None and is_stream and not isinstance(message, DecodeError):
                 first = message.time_ns if first is None else first
@@ -76,6 +92,7 @@ def in_rhythm(
                     clock.sleep(ahead)
             yield message
         is_stream = True
+    tell_skipped()
 
 
 def holds_frames(channel: str) -> bool:
