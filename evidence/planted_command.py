@@ -159,7 +159,9 @@ BUGS: dict[str, Planted] = {
         _an_iterator_ends_at_what_does_not_decode,
         (f"{DECODING}::test_a_recording_continues_behind_an_undecodable_message[replay]",),
     ),
-    "the command reads markup and emoji out of text": Planted(_text_is_read_as_markup, (ANY,)),
+    "the command reads markup and emoji out of text": Planted(
+        _text_is_read_as_markup, (f"{ENDS}::test_a_channel_is_not_an_emoji",)
+    ),
     "the command lets a ValueError out": Planted(
         _an_uncaught_value_error, (f"{ENDS}::test_an_impossible_command_is_one_line",)
     ),
@@ -172,7 +174,9 @@ BUGS: dict[str, Planted] = {
     "one strange file hides all channels": Planted(
         _one_strange_file_hides_all_channels, (f"{ENDS}::test_ls_and_doctor_name_a_strange_file",)
     ),
-    "the command does not notice a full output": Planted(_a_full_output_is_no_error, (ANY,)),
+    "the command does not notice a full output": Planted(
+        _a_full_output_is_no_error, (f"{ENDS}::test_a_full_device_is_one_line",)
+    ),
     "the command's errors are several lines": Planted(_errors_of_several_lines, (ANY,)),
     "SIGTERM ends a recording without its seal": Planted(
         _a_signal_ends_without_sealing, (f"{ENDS}::test_a_signal_seals_the_recording[TERM]",)

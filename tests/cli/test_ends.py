@@ -123,7 +123,11 @@ def test_an_archives_name_is_printed_as_it_is(run, name, tmp_path, filled):
 
 
 @pytest.mark.parametrize("channel", ["log:camera", "log:x", "log:battery", "ring:new"])
-def test_a_channel_is_not_an_emoji(run, channel, tmp_path):
+@pytest.mark.parametrize("styled", [False, True])
+def test_a_channel_is_not_an_emoji(run, channel, styled, tmp_path, monkeypatch):
+    """Neither in a pipe nor where there are colours."""
+    if styled:
+        monkeypatch.setenv("FORCE_COLOR", "1")
     penstock.publish(channel).close()
     assert f"recording 1 of {channel}: 0 messages" in run("record", tmp_path / "a", channel, "--seconds", 0).out
     assert f"{channel}: nothing arrived" in run("sub", channel, "--timeout", 0).err

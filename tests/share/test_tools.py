@@ -170,7 +170,10 @@ def test_why_shows_another_namespaces_member_as_hidden(person: Start, shared: Pa
     hidden = person(BEN, shared, container=True)
     hidden.do("end = penstock.subscribe('log:a')")
     hidden.do("waiting = threading.Thread(target=end.recv, daemon=True); waiting.start()")
-    until(lambda: "1 waits for messages of log:a" in command(ANNA, shared, "why"), "its wait is not seen")
+    until(
+        lambda: "1, in another PID namespace, waits for messages of log:a" in command(ANNA, shared, "why"),
+        "its wait is not seen",
+    )
 
 
 def test_a_user_outside_gets_nothing_beside_the_channels(person: Start, shared: Path) -> None:

@@ -99,8 +99,7 @@ class Route:
         trunk: bool = False,
         whole: bool = False,
     ) -> None:
-        self.source, self.target, self.codec = source, target, codec
-        self._whole = whole
+        self.source, self.target, self.codec, self._whole = source, target, codec, whole
         self._partial: dict[int, tuple[float, int]] = {}  # sessions without their begin: since when, and what was read
         self._settings, self._trunk = settings, trunk
         self._channel = parse(source)
@@ -310,7 +309,7 @@ class Route:
                 self._passed = None
                 self._messages += 1
                 self._bytes += body.array.nbytes if self._kind.by_reference and out.takes_frames else len(body)
-            except (TooLarge, Invalid, Corrupt) as error:  # corrupt: the note of a frame
+            except (TooLarge, Invalid, Corrupt) as error:
                 self._refuse(error)
             if not out.is_far:
                 self._settle(out)

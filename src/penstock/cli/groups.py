@@ -66,7 +66,7 @@ GROUPS = {
         ),
         "recordings": ("recordings.archives", "List an archive's recordings", "penstock recordings drive"),
         "replay": (
-            "recordings.archives",
+            "recordings.playing",
             "Print a recording's messages, or publish them",
             "penstock replay drive log:imu --since '10m ago'",
         ),

@@ -282,9 +282,16 @@ class History:
         except deaths.Death:
             error = "died"
         except penstock.PenstockError as found:
-            error = found
+            error = None if self.is_true_loss(found) else found
         self.say(f"  → {error!r}")
         return error
+
+    def is_true_loss(self, error):
+        """Whether a run that did all else says of rows that they cannot come back, and the archive has some of a table's no more."""
+        if "were not brought back: the archive has them no more; all else is in the tables" not in str(error):
+            return False
+        known = set().union(*(one.done for one in (*self.models.values(), *self.known.values())))
+        return bool(known - self.held)
 
     def meanwhile(self, what):
         """At a moment of a run: its death, or another program's work."""

@@ -1,16 +1,18 @@
-"""The command play: an archive's recordings onto channels again, on one clock."""
+"""The commands play and replay: an archive's recordings onto channels again, on one clock, and the messages of one recording."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import penstock
 from penstock.cli import arguments, ending
 from penstock.cli.arguments import ArchivePath
+from penstock.cli.channels.names import AsJson
 from penstock.cli.recordings import pacing
 from penstock.cli.terminal import output
 from penstock.record import TIME_MAX, TIME_MIN, Pace
@@ -20,8 +22,9 @@ REPORT_SECONDS = 0.1
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Adds the command to the app."""
+    """Adds these commands to the app."""
     app.command("play")(play)
+    app.command("replay")(replay)
 
 
 def play(
@@ -112,3 +115,54 @@ def play(
         return
     many = output.many(len(played.messages), "channel")
     output.say(f"{output.many(played.total, 'message')} of {many} in {time.monotonic() - begun:.1f} s")
+
+
+def replay(
+    archive: ArchivePath,
+    recording: Annotated[str, typer.Argument(help="A recording's number, or a channel: its newest one.")],
+    onto: Annotated[str | None, typer.Option(help="Publish onto this channel instead of printing.")] = None,
+    speed: Annotated[
+        float | None, typer.Option(help="1 as it was sent, 2 twice as fast; default: as fast as possible.")
+    ] = None,
+    start: Annotated[str, typer.Option(help="A position, or last: last values first.")] = "0",
+    since: arguments.Since = None,
+    until: arguments.Until = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", help="End after this many messages.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Prints a recording's messages, or publishes them onto a channel. Status 1 if some are damaged."""
+    skipped: list[str] = []
+    options: dict[str, Any] = {"start": start if start == "last" else arguments.position(start)}
+    options["on_skip"] = skipped.append
+    options["since"] = arguments.moment(since, "--since", TIME_MIN)
+    options["until"] = arguments.moment(until, "--until", TIME_MAX)
+    options["speed"], which = arguments.positive(speed, "--speed"), arguments.recording(recording)
+    left = arguments.limit(limit)
+    opened = penstock.Archive(archive, create=False)
+    if onto is not None:
+        count = opened.replay_onto(which, onto, limit=left, **options)
+        ending.check_received([onto])
+        if json:
+            print(output.as_json({"messages": count, "onto": onto}))
+        else:
+            output.say(f"{output.many(count, 'message')} onto {onto}")
+        _tell_skipped(skipped)
+        return
+    unreadable: list[penstock.DecodeError] = []
+    for message in itertools.islice(ending.readable(opened.replay(which, **options), unreadable.append), left):
+        if json:
+            print(output.as_json({**message._asdict()}))
+        else:
+            print(output.message(message.data))
+    if unreadable:
+        output.note(f"penstock: {output.many(len(unreadable), 'message')} could not be decoded")
+    _tell_skipped(skipped)
+    if unreadable:
+        raise typer.Exit(1)
+
+
+def _tell_skipped(skipped: list[str]) -> None:
+    """Ends the call with status 1 if damaged parts were left out. Each has been told in the log."""
+    if skipped:
+        output.note(f"penstock: {output.many(len(skipped), 'damaged part')} of the recording left out")
+        raise typer.Exit(1)
