@@ -258,7 +258,7 @@ class History:
                     streams = options.pop("rebuild")
                     assert {key for key in self.model("messages").done - self.held if key[0] in streams}
                 elif "rebuil" in str(error) and "for which there is no column" not in str(error):
-                    assert self.may_refuse(options.pop("rebuild")), error
+                    assert self.may_refuse(options.pop("rebuild"), is_refilled="messages" in set_back and way == "refill"), error
                 options["new_keys"] = "add"
                 error = self.attempt(options)
                 assert error is None or "rebuild" in options, error
@@ -299,10 +299,16 @@ class History:
             deaths.raise_death()
         self.lost_meanwhile |= others.meanwhile(self)
 
-    def may_refuse(self, streams):
-        """Whether one of these tables cannot be made anew: there is none, or *messages* and the archive lack what it has."""
+    def may_refuse(self, streams, *, is_refilled):
+        """Whether one of these tables cannot be made anew: there is none, or *messages* and the archive lack what it has.
+        is_refilled: whether *messages* was set back and refilled. It then lacks the recordings that are gone from it and the archive."""
         (name,) = streams
-        lacks = self.model(name).done - self.model("messages").done - self.held
+        messages = self.model("messages")
+        done = messages.done
+        if is_refilled:
+            there = {key[:3] for key in messages.rows}
+            done = {key for key in done if key[:3] in there}
+        lacks = self.model(name).done - done - self.held
         return (
             bool(lacks) or self.table(name) is None or self.table("messages") is None or not self.models["messages"].id
         )
