@@ -22,6 +22,7 @@ from evidence.build import build
 
 PUSHES = "penstock push and pull, spinning"
 LOG = "penstock log, there and back, spinning"
+WORDS = "two bare words, spinning, C++"
 NAMES = ("pyzmq", "mp_queue", "mp_pipe", "faster_fifo")
 
 
@@ -46,6 +47,7 @@ def run(report: Report) -> None:
             questions(report, who, rival)
         wakes(report, "64 B, request and reply")
         there_and_back(report)
+        words(report)
         threads(report)
     core(report)
     aims(report)
@@ -215,6 +217,19 @@ def there_and_back(report: Report) -> None:
             report.failed(who, case, error)
 
 
+def words(report: Report) -> None:
+    """The bare exchange: each side adds to a word of its own cache line, and looks at the other's until it has changed."""
+    case = "64 B, request and reply"
+    try:
+        bare = build("plain", ("wake_bench",)) / "tests" / "wake_bench"
+        runs = [json.loads(program(report.limit, "its round trips", [bare, "--spin", "1"])) for _ in range(3)]
+    except (OSError, SystemExit, Failed) as error:
+        report.failed(WORDS, case, error)
+        return
+    for metric in ("p50", "p99"):
+        report.add(case, WORDS, metric, [run[metric] / 1e3 for run in runs], "µs")
+
+
 def aims(report: Report) -> None:
     """The aims of pipes, by the rivals of the same run."""
     case, large, asked = "64 B, 1 subscriber", "1 MiB, 1 subscriber", "64 B, request and reply"
@@ -230,6 +245,8 @@ def aims(report: Report) -> None:
         report.at_least("1 MiB", "rate, of one memcpy in and one out", 0.9, "×", of_two_copies(report))
     for way, limit in (("spinning", 1.2), ("sleeping", 12.0)):
         report.at_most(asked, f"{way}, p50", limit, "µs", report.get(asked, f"penstock {way}", "p50"))
+    times_bare = report.ratio(asked, "p50", "penstock spinning", WORDS)
+    report.at_most(asked, "spinning, times two bare words", 2.5, "×", times_bare)
     if not report.quick:  # measured for libzmq's own
         inside = "within a process, C++ core"
         for who, metric, aim in (

@@ -65,6 +65,10 @@ FUNCTIONS = {
         "def pipe_answer(publication: Publication, subscription: Subscription, to: int, id: int, kind: int, data: Buffer, /"
         ") -> tuple[int, int, int, bytes, bytes]:"
     ),
+    "def pipe_ask(publication, subscription, id, kind, data, timeout):": (
+        "def pipe_ask(publication: Publication, subscription: Subscription, id: int, kind: int, data: Buffer, "
+        "timeout: float | None, /) -> bytes | tuple[int, tuple[int, int, int, bytes, bytes] | None] | None:"
+    ),
 }
 
 IMPORTS = """from collections.abc import Callable, Iterable, Sequence

@@ -1,8 +1,8 @@
 // Round trips of two processes that sleep on a futex, and nothing else: what the kernel takes to wake one and then the other.
 // Where the two run decides it, so each of them may be told its core (--first, --second; 0 lets it run anywhere, else core + 1).
 // Writes JSON: round trips in ns, the median and the 99th of a hundred, CPU time of this side, and in how many trips both sides
-// were on one core at their ends. With --note each side notes its waits as a participant of a channel does. Always: what the two
-// stores of a note take by themselves.
+// were on one core at their ends. With --note each side notes its waits as a participant of a channel does. With --spin neither
+// sleeps: each looks at its word until it changes. Always: what the two stores of a note take by themselves.
 #include "check.hpp"
 #include "ground/atomics.hpp"
 #include "ground/cache_line.hpp"
@@ -45,6 +45,10 @@ void await(Atomic<uint32_t> &word, uint32_t seen, Atomic<uint64_t> *noted) {
     if (noted != nullptr) noted->relaxed(0);
 }
 
+void await_spinning(Atomic<uint32_t> &word, uint32_t seen) {
+    while (word.acquire() == seen) spin_pause();
+}
+
 // The median of many rounds, in ns: a round is long against the clock's step.
 double time_of_note(Atomic<uint64_t> &noted) {
     constexpr int rounds = 101, each = 1000;
@@ -72,13 +76,18 @@ int main(int argc, char **argv) {
     CHECK(memory != MAP_FAILED);
     auto *there = static_cast<Paired<Atomic<uint32_t>> *>(memory), *back = there + 1, *where = there + 2;
     auto *notes = reinterpret_cast<Paired<Atomic<uint64_t>> *>(there + 3);
-    const bool noted = argument(argc, argv, "--note", 0) != 0;
+    const bool noted = argument(argc, argv, "--note", 0) != 0, spins = argument(argc, argv, "--spin", 0) != 0;
     Atomic<uint64_t> *mine = noted ? &notes[0].value : nullptr, *others = noted ? &notes[1].value : nullptr;
     const pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
         run_on(second);
         for (uint32_t i = 0; i < count; ++i) {
+            if (spins) {
+                await_spinning(there->value, i);
+                back->value.add(1);
+                continue;
+            }
             await(there->value, i, others);
             where->value.release(static_cast<uint32_t>(sched_getcpu()));
             post(back->value);
@@ -91,8 +100,13 @@ int main(int argc, char **argv) {
     const int64_t cpu = system_ns(CLOCK_PROCESS_CPUTIME_ID);
     for (uint32_t i = 0; i < count; ++i) {
         const int64_t begun = monotonic_ns();
-        post(there->value);
-        await(back->value, i, mine);
+        if (spins) {
+            there->value.add(1);
+            await_spinning(back->value, i);
+        } else {
+            post(there->value);
+            await(back->value, i, mine);
+        }
         trips.push_back(monotonic_ns() - begun);
         together += where->value.acquire() == static_cast<uint32_t>(sched_getcpu());
     }

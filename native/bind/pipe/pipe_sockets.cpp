@@ -9,6 +9,8 @@ namespace penstock::bind {
 
 namespace {
 
+constexpr int64_t reply_slice_ns = 20'000'000; // between two looks for dead servers
+
 // The end as what it is. Most calls come with the very class that they are for: a look at its name is all then.
 template <class Role, class From> Role *end_as(From &end) {
     return typeid(end) == typeid(Role) ? static_cast<Role *>(&end) : dynamic_cast<Role *>(&end);
@@ -58,35 +60,46 @@ nb::object tuple_for_message() {
     return made;
 }
 
+// Null: there is no message yet. Throws if there will be none.
+PyObject *no_message(Subscription &subscription, ReaderEnd &ready) {
+    subscription.nothing(ready);
+    subscription.throw_if_ended(ready);
+    return nullptr;
+}
+nb::object bytes_of(const Message &message) {
+    nb::object made = nb::steal(
+        PyBytes_FromStringAndSize(reinterpret_cast<const char *>(message.data), static_cast<Py_ssize_t>(message.length)));
+    if (!made.is_valid()) throw nb::python_error();
+    return made;
+}
+// Passes a message that was copied. One to a single peer is never redelivered to another.
+void pass(Subscription &subscription, ReaderEnd &ready, PipePeer &peer, const Message &taken) {
+    ready.consume();
+    subscription.took(taken);
+    peer.acknowledge();
+}
+
 // (who sent it, id, kind, body, the sender's name) of the next message, or null with no error set. From the look to the
 // take nothing runs but this. The name is the pipe's own note of it: the sender may be dead, and its place another's. Without
 // `named` it is empty.
 PyObject *consume(Subscription &subscription, ReaderEnd &ready, bool named, nb::object &made) {
     const Message *message = ready.peek_allowed();
-    if (message == nullptr) {
-        subscription.nothing(ready);
-        subscription.throw_if_ended(ready);
-        return nullptr;
-    }
+    if (message == nullptr) return no_message(subscription, ready);
     PipePeer &peer = socket_reader_of(subscription).peer();
     const FairQueue::Pipe &pipe = peer.incoming().current();
     const Message taken = *message;
     char name[name_max];
     if (named) copy_words_out(name, pipe.reader.ends().name, sizeof name);
-    PyObject *items[] = {
-        PyLong_FromUnsignedLongLong(pipe.from), PyLong_FromUnsignedLongLong(pipe.reader.tag().id),
-        PyLong_FromLong(pipe.reader.tag().kind),
-        PyBytes_FromStringAndSize(reinterpret_cast<const char *>(message->data), static_cast<Py_ssize_t>(message->length)),
-        PyBytes_FromStringAndSize(name, named ? static_cast<Py_ssize_t>(strnlen(name, sizeof name)) : 0)};
+    PyObject *items[] = {PyLong_FromUnsignedLongLong(pipe.from), PyLong_FromUnsignedLongLong(pipe.reader.tag().id),
+                         PyLong_FromLong(pipe.reader.tag().kind), bytes_of(taken).release().ptr(),
+                         PyBytes_FromStringAndSize(name, named ? static_cast<Py_ssize_t>(strnlen(name, sizeof name)) : 0)};
     bool whole = true;
     for (Py_ssize_t i = 0; i < 5; ++i) {
         whole = whole && items[i] != nullptr;
         PyTuple_SET_ITEM(made.ptr(), i, items[i]); // null is allowed in a tuple that goes away at once
     }
     if (!whole) throw nb::python_error();
-    ready.consume();
-    subscription.took(taken);
-    peer.acknowledge(); // a message to one peer is never redelivered to another
+    pass(subscription, ready, peer, taken);
     return made.release().ptr();
 }
 
@@ -99,6 +112,22 @@ PyObject *take_within(Subscription &subscription, PyObject *timeout, bool named)
     if (found != nullptr) return found;
     subscription.wait(limit, [&] { return (found = consume(subscription, subscription.reading_on(), named, made)) != nullptr; });
     return found;
+}
+
+// The bytes of the reply with that id, where it comes next and is whole bytes; else what consume() gives.
+PyObject *consume_reply(Subscription &subscription, ReaderEnd &ready, uint64_t id) {
+    const Message *message = ready.peek_allowed();
+    if (message == nullptr) return no_message(subscription, ready);
+    PipePeer &peer = socket_reader_of(subscription).peer();
+    const auto tag = peer.incoming().current().reader.tag();
+    if (tag.id != id || tag.kind != 0) {
+        nb::object made = tuple_for_message();
+        return consume(subscription, ready, false, made);
+    }
+    const Message taken = *message;
+    nb::object bytes = bytes_of(taken);
+    pass(subscription, ready, peer, taken);
+    return bytes.release().ptr();
 }
 
 uint64_t word_of(PyObject *number) {
@@ -128,6 +157,35 @@ PyObject *pipe_answer(PyObject *, PyObject *const *args, Py_ssize_t count) {
     }
 }
 
+// Sends a request to any peer in turn, and waits for its reply.
+PyObject *pipe_ask(PyObject *, PyObject *const *args, Py_ssize_t count) {
+    try {
+        if (count != 6 || !nb::isinstance<Publication>(args[0]) || !nb::isinstance<Subscription>(args[1]))
+            throw nb::type_error("pipe_ask takes a publication, a subscription and 4 more");
+        auto &publication = *nb::inst_ptr<Publication>(args[0]);
+        auto &subscription = *nb::inst_ptr<Subscription>(args[1]);
+        const uint64_t id = word_of(args[2]);
+        const int64_t limit = std::min(timeout_ns(args[5], &publication.end()), reply_slice_ns);
+        const BytesArgument bytes(args[4], &publication.end());
+        const Went went = send_to(publication, 0, id, kind_of(args[3]), bytes, args[5]);
+        if (went.position == no_room) Py_RETURN_NONE;
+        PyObject *found = consume_reply(subscription, subscription.reading(), id);
+        if (found == nullptr)
+            subscription.wait(limit,
+                              [&] { return (found = consume_reply(subscription, subscription.reading_on(), id)) != nullptr; });
+        if (found != nullptr && PyBytes_CheckExact(found)) return found;
+        return nb::make_tuple(went.peer, found != nullptr ? nb::steal(found) : nb::none()).release().ptr();
+    } catch (...) {
+        return raise_current();
+    }
+}
+
+PyMethodDef ask_function = {
+    "pipe_ask", as_method(pipe_ask), METH_FASTCALL,
+    "pipe_ask(publication, subscription, id, kind, data, timeout)\n--\n\n"
+    "Sends to any peer in turn, and waits a little for the message with the same id: its bytes, if its kind is 0.\n"
+    "Else the peer, and the message that came, as pipe_take but without a name, or None if none came. None in\n"
+    "place of all that if it found no room before the timeout."};
 PyMethodDef answer_function = {"pipe_answer", as_method(pipe_answer), METH_FASTCALL,
                                "pipe_answer(publication, subscription, to, id, kind, data)\n--\n\n"
                                "Sends to one peer, unless it is gone, and then waits for the next message: as pipe_take, but "
@@ -170,6 +228,7 @@ void bind_pipe_sockets(nb::module_ &m) {
                 "None"),
         "(peer, id, kind, bytes, the sender's name) of the next message, or None when the timeout passed first.");
     add_function(m, &answer_function);
+    add_function(m, &ask_function);
     m.def(
         "pipe_acknowledge",
         [](Subscription &subscription) {

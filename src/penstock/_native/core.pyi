@@ -967,6 +967,13 @@ def pipe_answer(publication: Publication, subscription: Subscription, to: int, i
     Sends to one peer, unless it is gone, and then waits for the next message: as pipe_take, but without a name.
     """
 
+def pipe_ask(publication: Publication, subscription: Subscription, id: int, kind: int, data: Buffer, timeout: float | None, /) -> bytes | tuple[int, tuple[int, int, int, bytes, bytes] | None] | None:
+    """
+    Sends to any peer in turn, and waits a little for the message with the same id: its bytes, if its kind is 0.
+    Else the peer, and the message that came, as pipe_take but without a name, or None if none came. None in
+    place of all that if it found no room before the timeout.
+    """
+
 def pipe_acknowledge(subscription: Subscription) -> None:
     """Acknowledges the messages received so far."""
 

@@ -58,21 +58,25 @@ class PipeReplier(ReceivingSocket[PipeRequest], _Replier):
         `Invalid`, which names `answer`, for anything that is not a message, `TooLarge` for a message that is too large. `serve` can be called again.
         """
         found: Found | None = None
+        reply: Any
         pack, unpack, answer_and_take = self._pack, self._unpack, _native.pipe_answer
-        pub, sub, self._last_sender = self._pub, self._sub, b""
+        pub, sub, plain, self._last_sender = self._pub, self._sub, self._plain, b""
         try:
             while count is None or count > 0:
                 peer, number, kind, data, _ = found or self._expect(None)
                 found = None
                 try:
-                    body = answer(unpack(data, kind))
+                    body = answer(data if plain and not kind else unpack(data, kind))
                 except BaseException as error:
                     self._refuse_to_answer(peer, number, failed(answer, error), error)
                     raise
                 try:
-                    reply, parts = pack(body)
-                    if type(reply) is not bytes:
-                        reply = buffers.buffer_of(self.channel, reply)
+                    if plain and type(body) is bytes:
+                        reply, parts = body, 0
+                    else:
+                        reply, parts = pack(body)
+                        if type(reply) is not bytes:
+                            reply = buffers.buffer_of(self.channel, reply)
                 except BaseException as error:
                     raise self._refuse_result(peer, number, "serve", answer, body, error) from None
                 count = None if count is None else count - 1

@@ -1,4 +1,4 @@
-"""PipeRequest and reply over a pipe channel: requests carry a number, which their replies carry back."""
+"""Requests and replies over a pipe channel: requests carry a number, which their replies carry back."""
 
 from __future__ import annotations
 
@@ -117,23 +117,27 @@ class PipeRequester(Socket, _Requester):
         `Disconnected` if the server dies with the request, or if every server has left. With `retries`, another server is asked so many
         times instead: then the request may be done twice. With `retries` and a timeout it waits for the next server.
         """
-        deadline = deadline_of(timeout, self)
+        deadline = None if timeout is None else deadline_of(timeout, self)
         requests = self._requests
         if requests.entries or self._forks != _forks or (self._gate is not None and self._gate.held):
             pending = self._submit(body, retries, timeout)
         else:  # the fast path while no other request is under way: this thread waits a little for the reply itself
-            data, kind = self._pack(body)  # before it is entered: a body that cannot be packed must leave no entry
+            # Packed before it is entered: a body that cannot be packed must leave no entry.
+            data, kind = (body, 0) if self._plain and type(body) is bytes else self._pack(body)
             number = requests.begin()
             try:
-                server = _native.pipe_submit(self._pub, number, kind, data, timeout)
-                if server is None:
+                came = _native.pipe_ask(self._pub, self._sub, number, kind, data, timeout)
+                if came is None:
                     raise TimedOut(self._full())
-                found = _native.pipe_take(self._sub, SLICE if timeout is None else min(SLICE, timeout))
             except BaseException as error:
                 requests.remove(number)
                 if isinstance(error, Disconnected) and retries > 0 and timeout is not None:
                     return self._queue_for_next_server(PipePending(self, body, retries)).result(timeout)
                 raise
+            if isinstance(came, bytes):
+                requests.entries.pop(number, None)
+                return came if self._plain else self._unpack(came, 0)
+            server, found = came
             if found is not None:
                 _, answered, kind, reply, _ = found
                 if answered == number:

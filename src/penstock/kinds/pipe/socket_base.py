@@ -92,9 +92,9 @@ class Socket(Strict):
         # Bytes: a message's sender precedes its body.
         self._sub = NativeSubscription(reader, origin, codecs.BYTES, spin, self._ends)
         self._names: dict[int, str] = {}
-        plain = self._codec.kind == "bytes"
-        self._pack: Callable[[Body], tuple[Any, int]] = self._encode_body if plain else self._encode
-        self._unpack: Callable[[bytes, int], Any] = unpack if plain else self._decode
+        self._plain = self._codec.kind == "bytes"
+        self._pack: Callable[[Body], tuple[Any, int]] = self._encode_body if self._plain else self._encode
+        self._unpack: Callable[[bytes, int], Any] = unpack if self._plain else self._decode
 
     @property
     def channel(self) -> str:
