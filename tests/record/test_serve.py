@@ -1,5 +1,6 @@
 """Archives of another machine: read as they are there, while they grow, are cut and purged, and while their server is away."""
 
+import datetime
 import errno
 import json
 import os
@@ -203,6 +204,32 @@ def test_tls_names_the_server(archive, tmp_path, monkeypatch):
         assert penstock.Archive(uri).find(1).messages == 5
         with pytest.raises(SystemFailure, match="is not to be had"):  # the certificate is another name's
             penstock.Archive(server.uri)
+
+
+@pytest.mark.parametrize(("days", "why"), [((-30, -1), "has expired"), ((1, 30), "is not valid yet")])
+def test_a_certificate_of_another_time_is_named(archive, tmp_path, monkeypatch, days, why):
+    x509 = pytest.importorskip("cryptography.x509")
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key, name = (
+        ec.generate_private_key(ec.SECP256R1()),
+        x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")]),
+    )
+    begin, end = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=day) for day in days)
+    made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), begin, end)
+    made = made.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+    pem = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    pair = (tmp_path / "cert.pem", tmp_path / "key.pem")
+    for path, data in zip(
+        pair, (made.sign(key, hashes.SHA256()).public_bytes(pem[0]), key.private_bytes(*pem)), strict=True
+    ):
+        path.write_bytes(data)
+        path.chmod(0o600)
+    monkeypatch.setenv("PENSTOCK_TLS_ROOTS", str(pair[0]))
+    with archive.serve("127.0.0.1:0", tls=(str(pair[0]), str(pair[1]))) as server:
+        with pytest.raises(SystemFailure, match=f"its certificate {why}"):
+            penstock.Archive(server.uri.replace("127.0.0.1", "localhost"))
 
 
 def test_the_command_names_damage_there(archive, server):

@@ -271,6 +271,10 @@ def _why(uri: str, error: Exception) -> str:
         return f"it closes the connection; if it has TLS, write grpc+tls://{server}"
     if "wrong version number" in why:
         return f"it has no TLS: write grpc://{server}, or give it a certificate"
+    if "certificate has expired" in why:
+        return "its certificate has expired: it needs a new one, or this machine's clock is wrong"
+    if "certificate is not yet valid" in why:
+        return "its certificate is not valid yet, or this machine's clock is wrong"
     if "certificate verify failed" in why:
         return (
             f"its certificate is of nobody that this machine trusts: name a file with that authority's by {TLS_ROOTS}"
