@@ -227,9 +227,9 @@ def test_a_certificate_of_another_time_is_named(archive, tmp_path, monkeypatch, 
         path.write_bytes(data)
         path.chmod(0o600)
     monkeypatch.setenv("PENSTOCK_TLS_ROOTS", str(pair[0]))
-    with archive.serve("127.0.0.1:0", tls=(str(pair[0]), str(pair[1]))) as server:
-        with pytest.raises(SystemFailure, match=f"its certificate {why}"):
-            penstock.Archive(server.uri.replace("127.0.0.1", "localhost"))
+    served = archive.serve("127.0.0.1:0", tls=(str(pair[0]), str(pair[1])))
+    with served as server, pytest.raises(SystemFailure, match=f"its certificate {why}"):
+        penstock.Archive(server.uri.replace("127.0.0.1", "localhost"))
 
 
 def test_the_command_names_damage_there(archive, server):
