@@ -1,5 +1,7 @@
 """Handles in children: forked, spawned, forkserver; inherited and pickled."""
 
+import contextlib
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -7,6 +9,7 @@ import warnings
 from multiprocessing import forkserver
 
 import pytest
+from ports import free_port
 
 import penstock
 
@@ -135,3 +138,41 @@ def test_a_channel_that_was_replaced_is_not_joined_after_a_fork():
         os._exit(0)
     os.waitpid(pid, 0)
     assert b"replaced" in os.read(read, 1000)
+
+
+def send_and_end(handle, count, closes):
+    """What a child does with a handle that it was given."""
+    if hasattr(handle, "wait_for_readers"):
+        handle.wait_for_readers(1, timeout=60)
+    for i in range(count):
+        handle.send(b"%d" % i)
+    if closes:
+        handle.close()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("kind", "closes"),
+    [("log", False), ("sync", False), ("pipe", False), *itertools.product(("udp", "zmq push"), (False, True))],
+)
+def test_what_a_child_of_multiprocessing_sent_arrives(kind, closes, method, tmp_path):
+    count = 300
+    with contextlib.ExitStack() as stack:
+        if kind == "zmq push":
+            place = f"zmq+ipc://{tmp_path}/given"
+            reader = stack.enter_context(penstock.join(place, role="pull", bind=True))
+            writer = stack.enter_context(penstock.join(place, role="push", bind=False))
+        elif kind == "sync":
+            writer, reader = (stack.enter_context(penstock.join("sync:given")) for _ in range(2))
+        else:
+            place = f"udp://127.0.0.1:{free_port()}/7" if kind == "udp" else f"{kind}:given"
+            reader = stack.enter_context(penstock.subscribe(place))
+            writer = stack.enter_context(penstock.publish(place))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads, from Python 3.12 on
+            child = multiprocessing.get_context(method).Process(target=send_and_end, args=(writer, count, closes))
+            child.start()
+        found = [reader.recv(timeout=60) for _ in range(count)]
+        child.join()
+        assert child.exitcode == 0
+        assert [getattr(one, "body", one) for one in found] == [b"%d" % i for i in range(count)]

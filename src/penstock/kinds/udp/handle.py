@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import logging
 import os
-import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,6 +26,7 @@ from penstock.codecs import Codec
 from penstock.errors import Corrupt, Invalid, PenstockError
 from penstock.kinds.udp import hosts as udp_hosts
 from penstock.kinds.udp import options as udp_options
+from penstock.util.at_exit import at_exit
 
 if TYPE_CHECKING:
     from penstock.channels.handles import NativePublication as _Publication
@@ -39,7 +38,6 @@ FINISH_SECONDS = 0.05  # between two checks for signals, in the wait at the end 
 _logger = logging.getLogger("penstock")
 _warned: set[tuple[int, str]] = set()
 _open: weakref.WeakSet[NativePublication] = weakref.WeakSet()
-_finishes: set[int] = set()
 
 
 @dataclass(frozen=True)
@@ -165,12 +163,7 @@ def publication(
     made._folder = files.folder()
     _warn(made)
     _open.add(made)
-    if os.getpid() not in _finishes:  # a forked child needs its own
-        _finishes.add(os.getpid())
-        atexit.register(_close_at_exit, os.getpid())
-        util = sys.modules.get("multiprocessing.util")
-        if util is not None:  # its children exit without atexit
-            util.Finalize(None, _close_at_exit, args=(os.getpid(),), exitpriority=0)
+    at_exit(_close_all)
     return made
 
 
@@ -207,13 +200,11 @@ def finish() -> list[tuple[str, int]]:
     return _native.udp_unsent()
 
 
-def _close_at_exit(process: int) -> None:
+def _close_all() -> None:
     """At the end of a process: closes its publications, and waits until they have sent everything. Ctrl-C ends the wait.
 
     A publication gives up after `linger` seconds without progress, and logs the number of unsent bytes.
     """
-    if process != os.getpid():
-        return
     _native.end_handles()
     for handle in list(_open):
         with contextlib.suppress(PenstockError):

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
+import logging
 import math
 import os
 import select
-import sys
 import threading
 import weakref
 from typing import Any
 
 from penstock.channels.waiting import loops
 from penstock.kinds.zmq.socket import zap
+from penstock.util.at_exit import at_exit
 from penstock.util.extras import explain_missing
+
+logger = logging.getLogger("penstock")
 
 SOCKETS_MAX = 1 << 14  # each handle needs three, and keeps them for a moment after it is closed
 _live: weakref.WeakSet[Any] = weakref.WeakSet()  # the handles; used with `_forks` held
@@ -42,10 +44,7 @@ def context() -> Any:
             module = pyzmq()
             _context = module.Context()
             _context.set(module.MAX_SOCKETS, SOCKETS_MAX)
-            atexit.register(_end, os.getpid())
-            util = sys.modules.get("multiprocessing.util")
-            if util is not None:  # its children exit without atexit
-                util.Finalize(None, _end, args=(os.getpid(),), exitpriority=0)
+            at_exit(_end)
         return _context
 
 
@@ -73,17 +72,20 @@ def park_at_exit(lock: Any) -> None:
         threading.Condition(lock).wait()  # without the lock
 
 
-def _end(pid: int) -> None:
+def _end() -> None:
     global _context, _ending
-    if pid != os.getpid() or _context is None:
+    if _context is None:
         return
     _ending = True
     with _forks:
         handles = list(_live)
-    for handle in handles:
-        handle._close_quietly()
     ended, _context = _context, None
-    ended.term()
+    try:
+        for handle in handles:
+            handle._close_quietly()
+        ended.term()
+    except KeyboardInterrupt:
+        logger.warning("Ctrl-C ended the wait for ZeroMQ's peers: messages that none of them took are lost")
 
 
 def _before_fork() -> None:
