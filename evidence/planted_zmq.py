@@ -67,7 +67,7 @@ def _close_leaves_what_peers_have_not_read() -> None:
 def _nothing_is_sent_at_the_end_of_a_process() -> None:
     from penstock.kinds.zmq.socket import process as zmq_process
 
-    zmq_process._end = lambda pid: None
+    zmq_process._end = lambda: None
 
 
 def _a_fork_goes_on_with_its_parents_socket() -> None:
