@@ -201,6 +201,14 @@ def test_other_folders_are_refused(archive, tmp_path):
     for inside in (archive.path / "recordings", archive.path / "new", archive.path.parent):
         with pytest.raises(Invalid, match="are one within the other"):
             archive.replicate(inside)
+    assert not (archive.path / "new").exists()
+    for name in ("file", "recordings/take one.wav"):
+        foreign = tmp_path / name.partition("/")[0] / "foreign"
+        (foreign / name).parent.mkdir(parents=True)
+        (foreign / name).touch()
+        with pytest.raises(Invalid, match="is no archive, and not empty: replicate into a new folder"):
+            archive.replicate(foreign)
+        assert [path.name for path in foreign.iterdir()] == [name.partition("/")[0]]
     with pytest.raises(penstock.NotFound):
         archive.replicate(tmp_path / "none", recording=77)
     assert not (tmp_path / "none").exists()
@@ -214,6 +222,7 @@ def test_a_full_disk_ends_a_copy_with_its_name(archive, disk):
     done = archive.replicate(disk / "copy")
     assert any("No space left on device" in one.error and str(disk) in one.error for one in done)
     assert sound(penstock.Archive(disk / "copy", create=False), archive) >= 0
+    assert list((disk / "copy").rglob("*.new")) == []
 
 
 def test_the_command_follows_until_ctrl_c(archive, tmp_path, capsys):
