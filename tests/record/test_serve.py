@@ -260,12 +260,22 @@ def test_a_client_asks_for_no_other_file(archive, server, tmp_path):
             "offset": chance.choice([0, 5, -1, 1 << 70]),
             "length": chance.choice([9, 0, -1, 1 << 40]),
         }
-        for action in ("read", "list", "stat", "live", "look"):
-            error, found = ask(action, json.dumps(asked).encode())
+        for action, fields in (
+            ("read", ("path", "offset", "length")),
+            ("list", ("path",)),
+            ("stat", ("paths",)),
+            ("live", ("path",)),
+            ("look", ("recordings", "known")),
+        ):
+            error, found = ask(action, json.dumps({field: asked[field] for field in fields}).encode())
             assert b"hidden" not in found
             assert b"secret" not in found or action == "stat"
             answered += not error and action == "read"
     assert answered, "no file was read at all"
+    error, _ = ask("live", b'{"path": "/recordings/00000001", "recordings": null, "paths": []}')
+    assert error["text"].startswith(
+        "live has no recordings, paths; there are: list {path}, stat {paths}, read {path, offset"
+    )
     for body in (b"", b"[]", b"{", b"null", b'{"path": 7}', b"[" * 100_000):
         for action in ("read", "list", "stat", "live", "look", "erase"):
             assert ask(action, body)[0]["errno"] in (errno.EINVAL, errno.ENOENT)
