@@ -284,7 +284,7 @@ def test_a_signal_ends_the_wait_for_a_silent_archive(channel, silent, interrupts
         penstock.subscribe(channel, start="earliest", archive=silent)
 
 
-def test_following_keeps_its_deadline_while_the_archive_is_silent(archive, channel, monkeypatch):
+def test_follow_keeps_its_deadline_while_the_archive_is_silent(archive, channel, monkeypatch):
     answers, plain = threading.Event(), ServedFiles._answer
     monkeypatch.setattr(ServedFiles, "_answer", lambda *given: answers.wait(LIMIT) and plain(*given))
     answers.set()
