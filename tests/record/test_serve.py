@@ -14,6 +14,7 @@ from people import until
 from ports import free_port
 
 import penstock
+from penstock.cli import run
 from penstock.errors import Invalid, NotFound, SystemFailure, Unsupported
 from penstock.record import COLUMNS
 from penstock.record.format.remote import RemotePath
@@ -411,6 +412,12 @@ def test_flight_clients_hear_in_a_line_what_is_wrong(archive, server):
     with pytest.raises(flight.FlightUnauthorizedError, match="can only be read") as refused:
         client.do_put(at, pa.schema([]))[0].close()
     assert "Traceback" not in str(refused.value)
+
+
+def test_json_of_another_machine_has_texts_for_paths(archive, server, capsys):
+    record(archive, count=1)
+    assert run(["recordings", server.uri, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["path"] == f"{server.uri}/recordings/00000001"
 
 
 def test_insecure_that_has_no_effect_is_refused(archive, tmp_path):

@@ -73,7 +73,7 @@ def _follow(
         left = None if timeout is None else timeout - (clock.monotonic() - quiet_since)
         with in_time(left, info.channel):
             looked = look_at(folder)
-            live = looked.is_live()  # before the scan, which then sees everything that a finished recorder wrote
+            live = grows(looked)  # before the scan, which then sees everything that a finished recorder wrote
             scanner = scan(looked, position)
             batches = iter(scanner)
         while True:
@@ -99,6 +99,11 @@ def _follow(
         if timeout is not None and clock.monotonic() - quiet_since > timeout:
             raise TimedOut(f"{info.channel}: nothing was recorded for {timeout} seconds")
         clock.sleep(NAP_SECONDS if folder.opener is None else CHECK_SECONDS)
+
+
+def grows(folder: RecordingFolder) -> bool:
+    """Whether a recorder writes the recording, or it is a copy of which the rest is yet to come."""
+    return folder.is_live() or folder.ended(sealed=True) == "partial"
 
 
 def _join(connector: Connector, info: RecordingInfo, position: int) -> Any:
@@ -166,9 +171,9 @@ def _last(folder: RecordingFolder, find: Find) -> tuple[RecordingFolder, bool]:
     """The live recording that continues a given one, and whether it is live. A machine that does not answer at once has not said that it ended."""
     try:
         with within(ASK_SECONDS):
-            while not folder.is_live() and (following := folder.following()) is not None:
+            while not grows(folder) and (following := folder.following()) is not None:
                 _, folder = find(following)
-            return folder, folder.is_live()
+            return folder, grows(folder)
     except NotFound:  # purged
         return folder, False
     except Unfinished:
