@@ -77,6 +77,19 @@ def test_more_bytes_than_asked_for_are_refused(hostile):
         files.look({}, None)
 
 
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("certificate has expired", "its certificate has expired"),
+        ("certificate is not yet valid or the system clock is incorrect", "its certificate is not yet valid"),
+        ("self-signed certificate", "its certificate is of nobody that this machine trusts: name a file with"),
+    ],
+)
+def test_an_error_says_what_is_wrong_with_a_certificate(what, said):
+    raw = f"last error: UNKNOWN: Ssl handshake failed: SSL_ERROR_SSL: error:0A000086:SSL routines::certificate verify failed: {what}"
+    assert served_files._why("grpc+tls://robot:4860", OSError(raw)).startswith(said)
+
+
 def test_a_deadline_leaves_a_call_that_goes_on():
     """The same call, with a deadline again, gets its result."""
     calls, answer = PatientCalls("far"), threading.Event()

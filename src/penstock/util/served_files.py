@@ -272,6 +272,9 @@ def _why(uri: str, error: Exception) -> str:
     if "wrong version number" in why:
         return f"it has no TLS: write grpc://{server}, or give it a certificate"
     if "certificate verify failed" in why:
+        what = why.rpartition("certificate verify failed")[2].strip(" :.")
+        if "expired" in what or "not yet valid" in what:
+            return f"its {what}"
         return (
             f"its certificate is of nobody that this machine trusts: name a file with that authority's by {TLS_ROOTS}"
         )
