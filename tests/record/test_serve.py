@@ -414,6 +414,23 @@ def test_flight_clients_hear_in_a_line_what_is_wrong(archive, server):
     assert "Traceback" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("act", "said"), [("truncate", "was cut back to position"), ("purge", "was purged while it was read")]
+)
+def test_a_recording_removed_there_while_it_is_read(archive, server, caplog, act, said):
+    """As on this machine: no end, and no damage."""
+    record(archive, count=20_000)
+    there = penstock.Archive(server.uri).replay(1)
+    assert int(next(there).data[:6]) == 0
+    if act == "truncate":
+        archive.truncate(1, archive.find(1).end_position // 4)
+    else:
+        archive.purge(1)
+    with pytest.raises(penstock.NotFound, match=said):
+        list(there)
+    assert caplog.text == ""
+
+
 def test_json_of_another_machine_has_texts_for_paths(archive, server, capsys):
     record(archive, count=1)
     assert run(["recordings", server.uri, "--json"]) == 0

@@ -165,12 +165,7 @@ def publication(
     made._folder = files.folder()
     _warn(made)
     _open.add(made)
-    if os.getpid() not in _finishes:  # a forked child needs its own
-        _finishes.add(os.getpid())
-        atexit.register(_close_at_exit, os.getpid())
-        util = sys.modules.get("multiprocessing.util")
-        if util is not None:  # its children exit without atexit
-            util.Finalize(None, _close_at_exit, args=(os.getpid(),), exitpriority=0)
+    _finish_this_process()
     return made
 
 
@@ -205,6 +200,39 @@ def finish() -> list[tuple[str, int]]:
     while not _native.udp_finish(FINISH_SECONDS):
         pass  # signals are handled here
     return _native.udp_unsent()
+
+
+class _Process:
+    """Stands for this process where multiprocessing needs an object."""
+
+
+_process = _Process()
+
+
+def _finish_this_process() -> None:
+    """Closes this process's publications when it exits."""
+    if os.getpid() in _finishes:
+        return
+    _finishes.add(os.getpid())
+    atexit.register(_close_at_exit, os.getpid())
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None:  # its children exit without atexit, and forget these as they begin
+        util.register_after_fork(_process, _finish_child)
+        _finish_child()
+
+
+def _finish_child(_: object = None) -> None:
+    util = sys.modules["multiprocessing.util"]
+    util.Finalize(None, _close_at_exit, args=(os.getpid(),), exitpriority=0)
+
+
+def _in_child() -> None:
+    """A forked child may send by its parent's publications: then they are its own."""
+    if _open:
+        _finish_this_process()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def _close_at_exit(process: int) -> None:
