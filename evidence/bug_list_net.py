@@ -108,7 +108,7 @@ NET_BUGS = [
     Bug("memory without bound", "Receiver::make_room", "share({from, size, proved, now_}, options_.memory_max, any, bytes_of)", "true",
         (NET_CHECK,)),
     Bug("an ended session is joined again at once", "Receiver::on_setup",
-        "is_cooling(setup.session)", "false", (NET_CHECK, NET_SIM)),
+        "is_cooling(setup)", "false", (NET_CHECK, NET_SIM)),
     Bug("ranges that touch stay apart", "Ranges::add", "above_[reached].from <= floor_", "above_[reached].from < floor_", (NET_CHECK, NET_SIM)),
     Bug("a term id that has wrapped is far away", "Terms::find_position", "static_cast<uint32_t>(term_id)", "0u", (NET_SIM,)),
 

@@ -121,7 +121,9 @@ def read(told: Told, stop: Path, uri: str, archive: str) -> None:
             now = ""
             try:
                 data = sub.recv(timeout=LONG if rounds % QUIET == QUIET - 1 else SHORT)
-            except penstock.TimedOut:
+            except penstock.TimedOut as error:
+                if state in ("end", "silent") and "waits for its archive" in str(error):
+                    continue  # it asks again, after each end that it has told, whether there is more
                 now = "idle"
             except penstock.EndOfStream:
                 now = "end"

@@ -296,6 +296,13 @@ void late_datagrams_of_a_session_that_has_ended_make_no_image() {
     for (; !receiver.images().empty(); now += 100 * ms) receiver.tick(now, box, random);
     hand(receiver, now, setup_bytes);
     CHECK(receiver.images().empty() && receiver.counts().cooled == 1);
+    Bytes other = setup_bytes; // another publication that has the number now: it begins at another term
+    other[offsetof(wire::SetupFrame, initial_term_id)] ^= 1;
+    other[offsetof(wire::SetupFrame, active_term_id)] ^= 1;
+    hand(receiver, now + 100 * ms, other);
+    CHECK(receiver.images().size() == 1 && receiver.counts().cooled == 1);
+    now += 11'000 * ms;
+    for (; !receiver.images().empty(); now += 1'000 * ms) receiver.tick(now, box, random);
     hand(receiver, now + 11'000 * ms, setup_bytes);
     receiver.tick(now + 11'000 * ms, box, random);
     hand(receiver, now + 11'001 * ms, setup_bytes);
@@ -386,7 +393,7 @@ void readers_are_told() {
         for (const Bytes &bytes : std::exchange(back.sent, {})) sender.datagram(now, address(1), bytes.data(), bytes.size());
     };
     exchange(0);
-    for (const uint32_t readers : {3u, 1u, 2u}) {
+    for (const uint32_t readers : {3u, 1u, 2u, 0u, 1u}) { // 0: the last one has left, and one came again
         receiver.image(session)->set_readers(readers);
         exchange(readers * ms);
         CHECK(sender.readers() == readers && sender.receivers() == 1 && sender.counts().rejected == 0);

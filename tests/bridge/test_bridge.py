@@ -181,6 +181,42 @@ def test_zeromq_carries_bytes_and_the_codec_is_named():
         assert taken(sub, 1, there, here) == [{"n": 1}]
 
 
+def test_zeromq_that_nobody_hears_is_waited_for():
+    """ZeroMQ drops such messages, and counts none. A subscription finds the bridge before the first one."""
+    pytest.importorskip("zmq")
+    at = f"zmq+tcp://127.0.0.1:{free_port()}"
+    with penstock.publish("log:a", codec="json") as pub, penstock.Bridge("log:a", at) as bridge:
+        for number in range(2500):
+            pub.send(number)
+        bridge.step()
+        assert (bridge.progress()[0].messages, pub.lag > 0) == (0, True)
+        with penstock.subscribe(at, codec="json") as sub:
+            assert taken(sub, 2500, bridge) == list(range(2500))
+        assert (bridge.progress()[0].messages, bridge.progress()[0].refused) == (2500, 0)
+
+
+@pytest.mark.parametrize("way", ["here", "afar"])
+def test_two_channels_never_become_one(way, caplog):
+    at = address()
+    with (
+        penstock.publish("log:c/x", codec="json") as log,
+        penstock.publish("ring:c/x", codec="json") as ring,
+        penstock.Bridge("c/*", at if way == "afar" else "log:far/{name}") as there,
+        penstock.Bridge(at, "log:far/{name}") if way == "afar" else contextlib.nullcontext(there) as here,
+    ):
+        log.send("log")
+        ring.send("ring")
+        step(there, here, until=lambda: "is not bridged: log:far/c/x has the messages of" in caplog.text)
+        step(there, here, until=lambda: here.progress()[0].messages)
+        with penstock.subscribe("log:far/c/x", start="earliest") as sub:
+            got = taken(sub, 1, there, here)
+            for _ in range(20):
+                there.step(0)
+                here.step(0)
+            assert got + sub.poll() in (["log"], ["ring"])
+        assert caplog.text.count("is not bridged") == 1
+
+
 def test_a_pattern_sends_each_channel_under_its_name():
     def found():
         return {one.channel for one in penstock.list_channels("log:far/*")}

@@ -48,6 +48,14 @@ def filled():
         yield pub
 
 
+def test_what_is_logged_as_the_process_ends_is_a_warning():
+    """Publications on the network close then."""
+    late = "atexit.register(logging.getLogger('penstock').warning, 'bytes were not received')"
+    code = f"import atexit, logging, sys; from penstock.cli import main; {late}; sys.argv[1:] = ['--version']; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "warning: bytes were not received\n")
+
+
 def refused(done, said, status=1):
     assert (done.status, done.out) == (status, "")
     assert len(done.err.splitlines()) == 1

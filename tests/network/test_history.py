@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import threading
 import time
 
@@ -254,6 +255,56 @@ def test_deadlines_are_kept_while_the_archive_is_silent(archive, channel, monkey
                 sub.recv()
             answers.set()
             assert read(sub, 50) == list(range(50))
+
+
+@pytest.fixture
+def silent():
+    """The URI of a machine that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"grpc://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_silent_archive_does_not_keep_a_subscription(channel, silent):
+    """It is waited for where a deadline is given, and the live stream is there without it."""
+    with (
+        penstock.subscribe(channel, start="earliest", archive=silent) as past,
+        penstock.subscribe(channel, archive=silent) as sub,
+        penstock.publish(channel, codec="json") as pub,
+    ):
+        with pytest.raises(TimedOut, match=r"it waits for its archive: .* has not answered yet"):
+            past.recv(timeout=0.1)
+        pub.wait_for_readers(2, timeout=LIMIT)
+        pub.send("live")
+        assert sub.recv(timeout=LIMIT) == "live"
+
+
+def test_a_signal_ends_the_wait_for_a_silent_archive(channel, silent, interrupts):
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    with pytest.raises(Interrupted):
+        penstock.subscribe(channel, start="earliest", archive=silent)
+
+
+def test_follow_keeps_its_deadline_while_the_archive_is_silent(archive, channel, monkeypatch):
+    answers, plain = threading.Event(), ServedFiles._answer
+    monkeypatch.setattr(ServedFiles, "_answer", lambda *given: answers.wait(LIMIT) and plain(*given))
+    answers.set()
+    with (
+        penstock.publish("log:a") as pub,
+        archive.record("log:a", sync_interval=0.01),
+        archive.serve("127.0.0.1:0") as server,
+    ):
+        there = penstock.Archive(server.uri)
+        pub.send(b"one")
+        while not there.list() or there.find(1).messages < 1:
+            time.sleep(0.01)
+        following = there.follow(1, timeout=1)
+        assert next(following).data == b"one"
+        answers.clear()
+        with pytest.raises(TimedOut):
+            next(following)
+        with pytest.raises(TimedOut, match="has not answered yet"):
+            there.follow(1, timeout=0.1)
+        answers.set()
 
 
 def test_another_codec_is_a_mismatch_in_the_past_as_it_is_live(archive, channel):

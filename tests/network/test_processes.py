@@ -34,6 +34,46 @@ def _send(uri, count):
             pub.send(number.to_bytes(8, "little") * 125)
 
 
+def _send_by(pub, count):
+    for number in range(count):
+        pub.send(number.to_bytes(8, "little"))
+    pub.close()
+
+
+@pytest.mark.parametrize("how", ["fork", "forkserver"])
+def test_a_child_sends_all_by_the_publication_that_it_was_given(uri, how):
+    with penstock.subscribe(uri) as sub, penstock.publish(uri) as pub:
+        child = multiprocessing.get_context(how).Process(target=_send_by, args=(pub, 300))
+        child.start()
+        child.join()
+        assert [sub.recv(timeout=PATIENCE) for _ in range(300)] == [n.to_bytes(8, "little") for n in range(300)]
+
+
+def test_a_reader_that_left_is_not_counted_while_another_comes(uri):
+    """The next one has its port at once, so nothing tells the sender but the one that leaves."""
+    with penstock.publish(uri, codec="json") as pub:
+        for number in range(8):
+            with penstock.subscribe(uri) as sub:
+                pub.wait_for_readers(1, timeout=PATIENCE)
+                pub.send(number)
+                assert sub.recv(timeout=PATIENCE) == number
+
+
+def test_a_number_that_comes_again_is_another_session(uri):
+    """The one before has closed, and its session is not joined again. Late datagrams of it are ignored."""
+    with penstock.subscribe(uri) as sub:
+        for number in range(3):
+            while True:
+                try:
+                    pub = penstock.publish(uri, codec="json", session=77)
+                    break
+                except penstock.Busy:  # the last one announces its end
+                    time.sleep(0.01)
+            pub.send(number)
+            pub.close()
+            assert sub.recv(timeout=PATIENCE) == number
+
+
 def _echo(there, back, count, spin):
     with penstock.publish(back, linger=0.1) as pub, penstock.subscribe(there, spin=spin) as sub:
         for _ in range(count):

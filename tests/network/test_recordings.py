@@ -1,10 +1,12 @@
 """Recordings of `udp:` channels over a link that loses: what was lost for good is a gap, byte for byte."""
 
 import threading
+from pathlib import Path
 
 import pytest
 from network.relay import relay
 from network.test_bad_links import PATIENCE, message, uri
+from people import until
 from ports import free_port
 
 import penstock
@@ -65,6 +67,25 @@ def test_losses_of_unreliable_subscriptions_are_recorded_gaps(rng, archive, leng
             by_range += sum(batch["lost"].to_pylist())
     # A loss counts for the message behind it. In a range that has only fragments of messages behind it, none counts it.
     assert by_range == lost if lengths == [64] else 0 < by_range <= lost
+
+
+def test_a_session_that_closes_ends_its_recording(archive):
+    """And gives its memory back, while the recorder goes on."""
+    target = free_port()
+
+    def images():
+        return sum(".image" in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+    with archive.record(uri(target)) as recorder:
+        for number in range(5):
+            with penstock.publish(uri(target), codec="json") as pub:
+                pub.wait_for_readers(1, timeout=PATIENCE)
+                pub.send(number)
+        until(lambda: [info.state for info in archive.list()] == ["closed"] * 5, "they are not closed")
+        until(lambda: images() == 0, "their images are mapped")
+        assert [m.data for info in archive.list() for m in archive.follow(info.id, timeout=PATIENCE)] == list(range(5))
+        assert [row.messages for row in recorder.progress()] == [1] * 5
+    assert archive.verify() == []
 
 
 def test_retransmission_leaves_no_gap(rng, archive):

@@ -9,6 +9,7 @@ import time
 import pytest
 from network import frames
 from network.relay import relay
+from people import until
 from ports import free_port
 
 import penstock
@@ -84,6 +85,7 @@ def test_a_partition_is_no_end_of_the_stream(archive):
             with pytest.raises(penstock.Disconnected):
                 call()
         assert list(honest) == ["done"]
+        until(lambda: [one.state for one in archive.list()] == ["lost"], "its recording is not sealed")
         between.set(loss=0.0)
         assert received(sub, 100) == list(range(100, 200)), "what the sender kept comes on the same handle"
         assert [one.state for one in sub.sessions] == ["open"]
@@ -93,7 +95,7 @@ def test_a_partition_is_no_end_of_the_stream(archive):
             sub.recv(timeout=PATIENCE)
         while sum(one.messages for one in recorder.progress()) < 200:
             time.sleep(0.01)
-    assert [info.state for info in archive.list()] == ["closed", "closed"]
+    assert [info.state for info in archive.list()] == ["lost", "closed"]
     assert [m.data for info in archive.list() for m in archive.replay(info.id)] == list(range(200))
 
 
@@ -124,6 +126,7 @@ def test_a_killed_publication_is_lost_and_so_is_its_recording(archive):
             while True:
                 found.append(sub.recv(timeout=PATIENCE))
         assert found == list(range(100))
+        assert [message.data for message in archive.follow(1, timeout=PATIENCE)] == found, "it ends beside its recorder"
         with penstock.publish(uri(port), codec="json") as pub:  # another session changes nothing for the lost one
             pub.wait_for_readers(2, timeout=PATIENCE)
             pub.send("later")

@@ -123,6 +123,16 @@ def test_a_subscription_that_takes_messages_is_not_recorded(tmp_path):
         assert sub.recv(0) == b"x"
 
 
+def test_a_recorder_that_has_all_says_nothing(archive, caplog):
+    with penstock.publish("pipe:a") as push, penstock.subscribe("pipe:a") as sub:
+        with archive.record("pipe:a"):
+            for number in range(50):
+                push.send(b"%d" % number)
+                assert sub.recv(timeout=60) == b"%d" % number
+        assert archive.find(1).messages == 50
+    assert caplog.text == ""
+
+
 def test_late_commits_are_recorded(archive):
     with (
         penstock.publish("pipe:c", max_messages=6) as push,

@@ -147,16 +147,23 @@ def test_a_recorder_that_is_far_behind_says_so(archive, uri, caplog):
     tap.close()
 
 
-def test_logs_left_for_a_dead_recorder_are_removed(uri):
-    """The next publication does it."""
+@pytest.mark.parametrize("way", ["publication", "rm"])
+def test_logs_left_for_a_dead_recorder_are_removed(uri, way):
     tap = udp_tap.open_sent_tap(parse(uri))
     with penstock.publish(uri, linger=0) as pub:
         pub.send(b"a message")
-    assert len(tap._ended.paths()) == 1
+    if way == "rm":
+        with pytest.raises(penstock.NotFound):
+            penstock.remove(uri)
+    assert len(tap._ended.paths()) == 1  # its recorder is there
     os.close(tap._ended._fd)  # as a death would
     tap._ended._fd = -1
-    with penstock.publish(uri, linger=0):
+    if way == "rm":
+        penstock.remove(uri)
         assert tap._ended.paths() == []
+    else:
+        with penstock.publish(uri, linger=0):
+            assert tap._ended.paths() == []
 
 
 @pytest.mark.parametrize("channel", ["log:x", "ring:x", "pipe:x", "sync:x"])

@@ -97,6 +97,26 @@ def test_a_live_recording_is_copied_as_far_as_it_goes(archive, tmp_path, way):
     assert copy.verify() == []
 
 
+@pytest.mark.parametrize("way", ["folder", "server"])
+def test_following_a_copy_waits_for_its_rest(archive, tmp_path, way):
+    """Silence of the one that copies is no end."""
+    with penstock.publish("log:a", term_length=T) as pub:
+        recorder = archive.record("log:a", sync_interval=0.01)
+        publish(pub, range(50))
+        until(lambda: archive.list() and archive.find(1).messages == 50, "they are not recorded")
+        archive.replicate(tmp_path / "copy")
+        publish(pub, range(50, 90))
+        recorder.stop()
+    copy = penstock.Archive(tmp_path / "copy", create=False)
+    with copy.serve("127.0.0.1:0") as server:
+        following = (copy if way == "folder" else penstock.Archive(server.uri)).follow(1, timeout=PATIENCE)
+        got = [int(next(following).data[:6]) for _ in range(50)]
+        with pytest.raises(penstock.TimedOut):
+            list(copy.follow(1, timeout=0.2))
+        archive.replicate(tmp_path / "copy")
+        assert got + [int(message.data[:6]) for message in following] == list(range(90))
+
+
 def test_a_copy_killed_at_every_step_goes_on(archive, tmp_path, tally):
     record(archive, numbers=range(120))
     record(archive, "log:b", range(30))
@@ -201,6 +221,14 @@ def test_other_folders_are_refused(archive, tmp_path):
     for inside in (archive.path / "recordings", archive.path / "new", archive.path.parent):
         with pytest.raises(Invalid, match="are one within the other"):
             archive.replicate(inside)
+    assert not (archive.path / "new").exists()
+    for name in ("file", "recordings/take one.wav"):
+        foreign = tmp_path / name.partition("/")[0] / "foreign"
+        (foreign / name).parent.mkdir(parents=True)
+        (foreign / name).touch()
+        with pytest.raises(Invalid, match="is no archive, and not empty: replicate into a new folder"):
+            archive.replicate(foreign)
+        assert [path.name for path in foreign.iterdir()] == [name.partition("/")[0]]
     with pytest.raises(penstock.NotFound):
         archive.replicate(tmp_path / "none", recording=77)
     assert not (tmp_path / "none").exists()
@@ -214,6 +242,7 @@ def test_a_full_disk_ends_a_copy_with_its_name(archive, disk):
     done = archive.replicate(disk / "copy")
     assert any("No space left on device" in one.error and str(disk) in one.error for one in done)
     assert sound(penstock.Archive(disk / "copy", create=False), archive) >= 0
+    assert list((disk / "copy").rglob("*.new")) == []
 
 
 def test_the_command_follows_until_ctrl_c(archive, tmp_path, capsys):

@@ -15,6 +15,7 @@ from people import until
 from ports import free_port
 
 import penstock
+from penstock.cli import run
 from penstock.errors import Invalid, NotFound, SystemFailure, Unsupported
 from penstock.record import COLUMNS
 from penstock.record.format.remote import RemotePath
@@ -287,12 +288,22 @@ def test_a_client_asks_for_no_other_file(archive, server, tmp_path):
             "offset": chance.choice([0, 5, -1, 1 << 70]),
             "length": chance.choice([9, 0, -1, 1 << 40]),
         }
-        for action in ("read", "list", "stat", "live", "look"):
-            error, found = ask(action, json.dumps(asked).encode())
+        for action, fields in (
+            ("read", ("path", "offset", "length")),
+            ("list", ("path",)),
+            ("stat", ("paths",)),
+            ("live", ("path",)),
+            ("look", ("recordings", "known")),
+        ):
+            error, found = ask(action, json.dumps({field: asked[field] for field in fields}).encode())
             assert b"hidden" not in found
             assert b"secret" not in found or action == "stat"
             answered += not error and action == "read"
     assert answered, "no file was read at all"
+    error, _ = ask("live", b'{"path": "/recordings/00000001", "recordings": null, "paths": []}')
+    assert error["text"].startswith(
+        "live has no recordings, paths; there are: list {path}, stat {paths}, read {path, offset"
+    )
     for body in (b"", b"[]", b"{", b"null", b'{"path": 7}', b"[" * 100_000):
         for action in ("read", "list", "stat", "live", "look", "erase"):
             assert ask(action, body)[0]["errno"] in (errno.EINVAL, errno.ENOENT)
@@ -428,6 +439,29 @@ def test_flight_clients_hear_in_a_line_what_is_wrong(archive, server):
     with pytest.raises(flight.FlightUnauthorizedError, match="can only be read") as refused:
         client.do_put(at, pa.schema([]))[0].close()
     assert "Traceback" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("act", "said"), [("truncate", "was cut back to position"), ("purge", "was purged while it was read")]
+)
+def test_a_recording_removed_there_while_it_is_read(archive, server, caplog, act, said):
+    """As on this machine: no end, and no damage."""
+    record(archive, count=20_000)
+    there = penstock.Archive(server.uri).replay(1)
+    assert int(next(there).data[:6]) == 0
+    if act == "truncate":
+        archive.truncate(1, archive.find(1).end_position // 4)
+    else:
+        archive.purge(1)
+    with pytest.raises(penstock.NotFound, match=said):
+        list(there)
+    assert caplog.text == ""
+
+
+def test_json_of_another_machine_has_texts_for_paths(archive, server, capsys):
+    record(archive, count=1)
+    assert run(["recordings", server.uri, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["path"] == f"{server.uri}/recordings/00000001"
 
 
 def test_insecure_that_has_no_effect_is_refused(archive, tmp_path):

@@ -406,12 +406,13 @@ void bind_taps(nb::module_ &m) {
         },
         nb::arg("tap"), nb::arg("number"), "The end of one session of a recorder's tap.");
     m.def(
-        "udp_stream_lost",
+        "udp_stream_end",
         [](StreamHandle &stream) {
             const auto *end = dynamic_cast<UdpStreamEnd *>(&stream.ready());
-            return end != nullptr && end->is_lost();
+            return SessionEnd::name_of(end == nullptr ? SessionEnd::How::open : end->how_it_ended());
         },
-        nb::arg("stream"), "Whether its session fell silent before it closed, and all of it was read.");
+        nb::arg("stream"),
+        "How its session has ended, once all of it was read: closed, or lost if it fell silent before it closed; else open.");
 }
 
 } // namespace

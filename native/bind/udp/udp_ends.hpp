@@ -225,8 +225,10 @@ class UdpStreamEnd final : public UdpTapEnd, public RunSource {
         if (log != nullptr && log->droppable()) log->check_not_dropped();
     }
     void take_run(const FrameBlock &run) override {
-        reader_->stream(number_)->take_run(run);
-        reader_->stream(number_)->show_position();
+        LogReader &log = *reader_->stream(number_);
+        log.take_run(run);
+        log.show_position();
+        last_ = log.position();
         reader_->count(run.begins, run.payload);
     }
     uint64_t position() const override {
@@ -243,11 +245,11 @@ class UdpStreamEnd final : public UdpTapEnd, public RunSource {
         return log == nullptr ? 0 : log->lost();
     }
     int64_t lost_messages() const override { return lost() == 0 ? 0 : -1; }
-    bool is_lost() const { return reader_->end_reached(number_) == SessionEnd::How::lost; }
+    SessionEnd::How how_it_ended() const { return reader_->end_reached(number_); }
 
   private:
     const uint64_t number_;
-    mutable uint64_t last_ = 0;
+    mutable uint64_t last_ = 0; // once the session was left
 };
 
 class UdpWriterEnd final : public WriterEnd {

@@ -54,6 +54,7 @@ struct SessionEnd {
     How how = How::open;
     uint64_t position = 0; // of no meaning while it is open
 
+    static const char *name_of(How how) { return how == How::open ? "open" : how == How::closed ? "closed" : "lost"; }
     uint64_t word() const { return how == How::open ? 0 : position | static_cast<uint64_t>(how); }
     static SessionEnd of(uint64_t word) { return {static_cast<How>(word & 3), word & ~uint64_t{frame_alignment - 1}}; }
 };

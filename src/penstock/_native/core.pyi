@@ -1144,9 +1144,9 @@ def udp_streams(tap: StreamHandle) -> list[Any]:
 def udp_stream(tap: StreamHandle, number: int) -> StreamEnd:
     """The end of one session of a recorder's tap."""
 
-def udp_stream_lost(stream: StreamHandle) -> bool:
+def udp_stream_end(stream: StreamHandle) -> str:
     """
-    Whether its session fell silent before it closed, and all of it was read.
+    How its session has ended, once all of it was read: closed, or lost if it fell silent before it closed; else open.
     """
 
 def udp_sessions(subscription: Subscription) -> list[Any]:

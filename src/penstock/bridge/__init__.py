@@ -204,6 +204,11 @@ def _is_same(source: str, target: str) -> bool:
     return str(here) == str(there)
 
 
+def _is_one(target: str, other: str) -> bool:
+    """Whether two targets are one channel."""
+    return str(parse(target)) == str(parse(other))
+
+
 def _meet(heard: str, sent_to: str) -> bool:
     """Whether what is sent to one HOST:PORT is heard at the other one, on this machine."""
     at, to = address.endpoint(heard), address.endpoint(sent_to)
@@ -246,6 +251,7 @@ class _Way:
         self.told: Any = None
         self._pub: Any = None
         self._look_at = self._tell_at = 0.0
+        self._refused: set[str] = set()
         self._mark = Bookmark(settings.name, f"{source} {target}", lasting=not source.startswith("fake:"))
 
     def begin(self) -> None:
@@ -263,6 +269,10 @@ class _Way:
                 target = _named(self.target, parsed.kind.name, parsed.name)
             else:
                 target = self.target
+            if taken := next((one for one in self.routes.values() if _is_one(one.target, target)), None):
+                raise Invalid(
+                    f"{target} has the messages of {taken.source} already: tell them apart, as '{{kind}}:far/{{name}}' does"
+                )
             whole = bool(_trunk(self.source)) and not address.endpoint(self.source.removeprefix(UDP)).multicast
             made = Route(
                 source, target, self.settings, self.own, late=late, codec=codec, trunk=bool(trunk), whole=whole
@@ -272,7 +282,9 @@ class _Way:
         except PenstockError as error:
             if self.settings.strict:
                 raise
-            log.warning("%s is not bridged: %s", channel, error)
+            if channel not in self._refused:  # the far side names it again and again
+                self._refused.add(channel)
+                log.warning("%s is not bridged: %s", channel, error)
 
     def look(self) -> None:
         """Finds new channels, and tells the far side of them, if it is time."""

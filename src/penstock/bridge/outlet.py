@@ -39,10 +39,15 @@ def _short(codec: codecs.Codec, known: bool) -> codecs.Codec:
     return codecs.BYTES if known and len(codecs.metadata(codec)) > _native.DESCRIPTION_MAX else codec
 
 
+def drops_unheard(channel: str) -> bool:
+    """Whether a channel keeps no message for readers that come later: ZeroMQ's."""
+    return parse(channel).kind.memory is None
+
+
 class Outlet:
     """A publication. takes_frames: it has arrays. is_far: its readers are on another machine. opened: told of the number of each publication that is made, before its first message.
 
-    Over a network a message is kept in memory until the receiver has read it. It is sent again if the receiver was restarted, or was
+    Where messages to nobody are dropped, it has room only while it has a reader. Over a network a message is kept in memory until the receiver has read it. It is sent again if the receiver was restarted, or was
     not heard for so long that it counts as gone. resent: how many messages were.
     """
 
@@ -56,6 +61,7 @@ class Outlet:
         form = FrameFormat(spec) if spec["kind"] == "frame" else None
         if self.takes_frames and spec["kind"] != "frame":
             raise Unsupported(f"{channel} takes frames, and the source has messages of {spec['kind']}")
+        self._waits_for_readers = drops_unheard(channel)
         self._options: dict[str, Any] = {"codec": codec}
         if self.takes_frames:
             self._options = frame_options(spec)
@@ -101,6 +107,8 @@ class Outlet:
 
     def _send(self, body: Any, mark: tuple[int, int]) -> bool:
         far = self.is_far
+        if self._waits_for_readers and not self._pub.readers:
+            return False
         if far and self._sent and self._pub.position - self._read > min(IN_FLIGHT, self._room):
             return False
         try:

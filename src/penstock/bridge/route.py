@@ -15,7 +15,7 @@ from typing import Any
 from penstock import codecs
 from penstock._native import core as _native
 from penstock.bridge.bookmark import Bookmark
-from penstock.bridge.outlet import Outlet
+from penstock.bridge.outlet import Outlet, drops_unheard
 from penstock.channels.storage import files, inspection
 from penstock.channels.uri.opener import parse, subscription_options
 from penstock.errors import (
@@ -106,12 +106,11 @@ class Route:
         self._kind = self._channel.kind
         lasting = not self._channel.fake and self._kind.memory is not None
         self._mark = Bookmark(settings.name, source, lasting=lasting)
-        self._late = late or not (
-            self._mark.is_new or self._mark.kept.file or self._mark.kept.read
-        )  # it was waited for
+        kept = self._mark.kept
+        self._late = late or not (self._mark.is_new or kept.file or kept.read)  # it was waited for
         self._own, self._told = (own.setdefault(str(parse(one)), Own()) for one in (source, target))
-        self._own.sessions += self._mark.kept.own
-        self._own.mark, self._mark.kept.own = self._mark, self._own.sessions
+        self._own.sessions += kept.own
+        self._own.mark, kept.own = self._mark, self._own.sessions
         self._sub: Any = None
         self._take: Callable[[], Any] = self._take_bytes
         self._several = False
@@ -276,6 +275,8 @@ class Route:
             return 0
         if self.carries is None:
             return 0
+        if self._out is None and drops_unheard(self.target):
+            self._open_outlet()  # now: its readers must have found it before the first message
         count = 0
         while count < most:
             try:
@@ -313,6 +314,7 @@ class Route:
                 self._refuse(error)
             if not out.is_far:
                 self._settle(out)
+        self._refused += out is None
         self._let_go()
         return True
 
@@ -325,8 +327,6 @@ class Route:
                 if self._settings.strict:
                     raise
                 self.fail(error)
-        if self._out is None:
-            self._refused += 1
         return self._out
 
     def _refuse(self, error: Exception) -> None:

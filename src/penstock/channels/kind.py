@@ -43,6 +43,11 @@ def nothing_in_use(_: Any) -> frozenset[str]:
     return frozenset()
 
 
+def nothing_to_sweep(_: Any) -> bool:
+    """The same."""
+    return False
+
+
 class SessionLook(NamedTuple):
     """A look at the messages of one session. epoch: of their positions. codec: as a recording keeps it."""
 
@@ -58,7 +63,8 @@ class Layout:
     format: fills a new file's descriptor, or, with the open byte held, that of an open channel. inspect: a file's own status,
     with `capacity`, `max_members`, `position` and the entries that `details` names. open_slots: slots while the channel is open; None: channels
     of this kind are never open. member_slots: how many slots a member takes. beside: the name of the channel that a file beside the
-    channel's own belongs to, by that file's name. in_use: names of such files that live handles still open by name, and unlink
+    channel's own belongs to, by that file's name. sweep: removes what dead processes left of a channel in other folders; whether there was
+    anything. in_use: names of such files that live handles still open by name, and unlink
     themselves. look: opens a look at a file's messages, which takes no slot; None: its messages cannot be looked at. looks: the same
     for kinds that keep each session in a file beside the channel's own. status: a channel's status, for kinds whose status is not in one file; with a handle, as that handle sees it.
     waits: the participants in a file, and for whom they wait; None: waits of its kind are not noted. network_waits: the same of a channel, for
@@ -72,6 +78,7 @@ class Layout:
     details: tuple[str, ...] = ()
     beside: Callable[[str], str | None] = nothing_beside
     in_use: Callable[[Any], frozenset[str]] = nothing_in_use
+    sweep: Callable[[Any], bool] = nothing_to_sweep
     look: Callable[[int, str], _native.Look] | None = None
     looks: Callable[[Any], list[SessionLook]] | None = None
     status: Callable[..., Any] | None = None

@@ -68,6 +68,7 @@ def main() -> None:
     )  # its own lines about a connection: the command's error has the reason
     if completion.answered(app):
         return
+    ending.log_to_the_end()
     status = run(sys.argv[1:])
     output.forget_unwritten()
     # CPython notes Ctrl-C in a nested exec, as of a dataclass, for ever: `python -m` would end by SIGINT. The next exec forgets it.

@@ -223,6 +223,13 @@ def logged() -> Iterator[None]:
         root.setLevel(level)
 
 
+def log_to_the_end() -> None:
+    """What is logged when the call has ended, as publications do that close with the process, is a line as any other."""
+    lines = _Lines()
+    lines.setLevel(logging.WARNING)
+    logging.lastResort = lines
+
+
 def log_everything() -> None:
     """Logs everything that the library does, with tracebacks of errors."""
     logging.getLogger().setLevel(logging.INFO)

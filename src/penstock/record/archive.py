@@ -18,7 +18,7 @@ from penstock.channels.uri.channel import FAKE
 from penstock.channels.uri.value import AnyChannel, AnyChannels
 from penstock.channels.uri.wildcards import is_pattern
 from penstock.errors import Invalid
-from penstock.record.format.archive_folder import IDENTITY, ArchiveFolder
+from penstock.record.format.archive_folder import IDENTITY
 from penstock.record.format.remote_archive import RemoteArchive, verify_remote
 from penstock.record.format.types import Recorder
 from penstock.record.keep import consumers as consumer_files
@@ -268,8 +268,7 @@ class Archive(ArchiveReader):
         flag(replace, "replace")
         folder = local(target, "the target")
         folders = self.folders() if recording is None else [self._lister.locate(recording)]
-        there = ArchiveFolder(folder, create=True)
-        copying.identify(self._files, there)
+        there = copying.opened(self._files, folder)
         return copying.replicate(folders, there, replace=replace, progress=progress or (lambda what, done, count: None))
 
     @own_errors

@@ -6,6 +6,7 @@ recording's channel may be another one: a sender and its receivers name the same
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -21,7 +22,7 @@ from penstock.record.format.types import Recorded, RecordingInfo
 from penstock.record.read.archive_reader import COLUMNS_REPLAYED
 from penstock.record.read.replay import messages
 from penstock.util.clock import SystemClock
-from penstock.util.patient_calls import Unfinished
+from penstock.util.patient_calls import Unfinished, within
 
 log = logging.getLogger("penstock")
 
@@ -30,6 +31,7 @@ LOOK_SECONDS = 0.1  # between two looks at the recordings, while something is mi
 GROWS = ("live", "partial")  # states of recordings that may get more
 RESTART_SECONDS = 2.0  # in which a recorder that ended may have begun again
 SAY_SECONDS = 60.0  # between two warnings that the archive is away
+OPEN_SECONDS = 1.0  # for the first answer of another machine's archive: a wrong address is told at once, silence is waited for later
 
 
 class Mismatched(DecodeError, Mismatch):
@@ -56,7 +58,8 @@ class SessionHistory:
 
     def __init__(self, archive: str | os.PathLike[str], channel: Channel, codec: codecs.Codec | None) -> None:
         self._wanted_codec, self.codec = codec, codec
-        self._archive = Archive(archive, create=False)
+        self._where = archive
+        self._opened: Archive | None = None
         self._wanted, self._channel = _place(channel.name), str(channel)
         self._clock = SystemClock()
         self._keys: dict[int, Key] = {}
@@ -69,7 +72,15 @@ class SessionHistory:
         self._looked = self._said = float("-inf")
         self.why = ""  # the archive is away
         self.lost = 0
-        self._archive.list()  # a wrong address is told at once
+        with contextlib.suppress(Unfinished), within(OPEN_SECONDS):
+            self._archive.list()
+
+    @property
+    def _archive(self) -> Archive:
+        """The archive, opened once it answers."""
+        if self._opened is None:
+            self._opened = Archive(self._where, create=False)
+        return self._opened
 
     def sessions(self) -> list[Key]:
         """The sessions of which there are recordings, in the order in which they were begun. Empty while the archive is away."""

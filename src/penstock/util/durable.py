@@ -170,12 +170,17 @@ def name_place(error: BaseException, work: str, place: str) -> None:
 def write_atomically(path: Path, content: str | bytes, *, private: bool = False) -> None:
     """Replaces a file's content. After a crash the file has the old content or the new one. private: only its owner may read it."""
     temporary = fresh_path(path)
-    with (
-        naming_path(temporary),
-        open(temporary, "wb", opener=open_private if private else None) as file,
-    ):
-        file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with (
+            naming_path(temporary),
+            open(temporary, "wb", opener=open_private if private else None) as file,
+        ):
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
     fsync_folder(path.parent)

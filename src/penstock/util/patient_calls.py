@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
-from penstock.errors import SystemFailure
+from penstock.errors import SystemFailure, TimedOut
 
 FRESH_SECONDS = 1.0
+ASK_SECONDS = 0.05  # that a call which does not wait gives another machine for an answer
 KEPT = 64  # calls that were left, at most; the oldest are forgotten
 _end: contextvars.ContextVar[float | None] = contextvars.ContextVar("end", default=None)
 
@@ -34,6 +35,16 @@ def within(seconds: float | None) -> Iterator[None]:
 
 class Unfinished(SystemFailure):
     """A call goes on beyond the deadline."""
+
+
+@contextlib.contextmanager
+def in_time(seconds: float | None, what: str) -> Iterator[None]:
+    """As `within`, but `TimedOut` if a call takes longer. An answer always has `ASK_SECONDS`. what: for the error."""
+    try:
+        with within(None if seconds is None else max(seconds, ASK_SECONDS)):
+            yield
+    except Unfinished as error:
+        raise TimedOut(f"{what}: {error.strerror}") from None
 
 
 class PatientCalls:

@@ -111,8 +111,7 @@ class UdpReader {
             s.lag = one->reader->lag();
             s.term_length = one->reader->log().geometry().term_length;
             s.mtu = entry.mtu.relaxed();
-            const SessionEnd::How end = sessions_.end_reached(*one);
-            s.state = end == SessionEnd::How::open ? "open" : end == SessionEnd::How::closed ? "closed" : "lost";
+            s.state = SessionEnd::name_of(sessions_.end_reached(*one));
             all.push_back(std::move(s));
         }
         return all;
@@ -152,10 +151,11 @@ class UdpReader {
         std::string description;
         uint64_t skipped = 0; // bytes before it that were lost while the session was silent
     };
-    // The sessions as they are now.
+    // The sessions as they are now. Those that are gone are left, once all of them was read.
     std::vector<Stream> streams() {
         run_duty_cycle();
         if (sessions_.has_changes()) sessions_.refresh();
+        sessions_.close_ended();
         std::vector<Stream> all;
         for (const auto &one : sessions_.all())
             all.push_back({one->number, one->reader.get(), read_description(file().entry(one->index)), one->skipped});

@@ -70,10 +70,13 @@ class FlowLimit {
     void on_unreachable() {
         for (Entry &entry : entries_) entry.unreachable = true;
     }
-    // A receiver reports its number of subscriptions.
+    // A receiver reports its number of subscriptions; none, if the last one has left: nobody listens there.
     void on_readers(const Address &from, uint32_t readers) {
-        for (Entry &entry : entries_)
-            if (entry.report.from == from) entry.readers = std::clamp(readers, 1u, readers_max);
+        for (Entry &entry : entries_) {
+            if (entry.report.from != from) continue;
+            entry.unreachable |= readers == 0;
+            entry.readers = std::clamp(readers, 1u, readers_max);
+        }
     }
     // A receiver reports its round-trip time.
     void on_round_trip(const Address &from, int64_t ns) {

@@ -184,11 +184,12 @@ def unlink(channel: Channel) -> None:
     keep = channel.kind.layout.in_use(channel)
     with opened_folder(create=False) as at:
         beside = [name for name in files_beside(channel, at) if name not in keep]
+        swept = channel.kind.layout.sweep(channel)
         for name in (file_name(channel), *beside):
             try:
                 os.unlink(name, dir_fd=at)
             except FileNotFoundError as error:
-                if not beside:
+                if not beside and not swept:
                     raise NotFound(errno.ENOENT, f"there is no channel {channel} in {folder()}") from error
             except OSError as error:
                 raise SystemFailure(

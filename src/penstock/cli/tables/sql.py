@@ -35,7 +35,7 @@ def sql(
         list[Path] | None,
         typer.Option(
             "--from",
-            help="An archive or a folder of tables, or s3://BUCKET/FOLDER; one of each.",
+            help="An archive or a folder of tables, s3://BUCKET/FOLDER, or grpc+tls://HOST:PORT; one of each.",
             parser=arguments.place,
         ),
     ] = None,

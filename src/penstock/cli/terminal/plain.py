@@ -7,7 +7,6 @@ import datetime
 import json
 import math
 import sys
-from pathlib import Path
 from typing import Any
 
 DIGITS = 10_000  # binary ones: the interpreter refuses to write longer numbers in decimal
@@ -84,7 +83,7 @@ def _special(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, datetime.timedelta):
         return value.total_seconds()
-    if isinstance(value, Path):
+    if hasattr(value, "read_bytes"):  # a path, here or on another machine
         return text(str(value))
     if hasattr(value, "summary"):  # a frame: its summary
         return plain(value.summary())

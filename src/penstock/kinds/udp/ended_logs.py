@@ -79,8 +79,8 @@ class EndedLogs:
             os.close(fd)
 
 
-def sweep(channel: Channel) -> None:
-    """Removes the logs that recorders which died had not opened."""
+def sweep(channel: Channel) -> bool:
+    """Removes the logs that recorders which died had not opened. Whether there were any."""
     folder, name = files.private_folder(FOLDER), f"{files.file_name(channel)}."
     if paths := _logs(folder, name):
         with contextlib.suppress(OSError):
@@ -88,8 +88,10 @@ def sweep(channel: Channel) -> None:
             try:
                 if not _has_other(fd):
                     _remove(paths)
+                    return True
             finally:
                 os.close(fd)
+    return False
 
 
 def _open_lock(path: Path) -> int:

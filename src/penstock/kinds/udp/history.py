@@ -25,6 +25,7 @@ from penstock.codecs import Codec
 from penstock.errors import Closed, DecodeError, PenstockError, TimedOut, TooSlow, Unsupported
 from penstock.kinds.udp.losses import Losses
 from penstock.kinds.udp.recorded import END, Asking, History, Key
+from penstock.util.patient_calls import ASK_SECONDS
 
 if TYPE_CHECKING:
     from penstock.kinds.udp.handle import Session, UdpSubscription
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 Given = tuple[Any, Received | None]  # a message or an error, and a message's facts
 ASIDE = 65_536  # live messages that are kept while the past is read
 NAP_SECONDS, LOOK_SECONDS = 0.02, 0.5  # the second: between two looks for losses, while nothing arrives
-ASK_SECONDS = 0.05  # that a call which does not wait gives another machine's archive for an answer
 
 
 class HistorySubscription(Subscription[Message]):

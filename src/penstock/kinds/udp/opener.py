@@ -21,11 +21,11 @@ from penstock.channels.uri.channel import Channel
 from penstock.channels.uri.value import ChannelValue, Message
 from penstock.errors import Busy, Invalid, SystemFailure, Unsupported
 from penstock.kinds.udp import address as udp_address
+from penstock.kinds.udp import ended_logs, recorded
 from penstock.kinds.udp import endpoint as udp_endpoint
 from penstock.kinds.udp import hosts as udp_hosts
 from penstock.kinds.udp import images as udp_images
 from penstock.kinds.udp import options as udp_options
-from penstock.kinds.udp import recorded
 from penstock.kinds.udp import status as udp_status
 from penstock.kinds.udp import tap as udp_tap
 from penstock.kinds.udp import waits as udp_waits
@@ -242,6 +242,7 @@ KIND = Kind(
         inspect=_native.inspect_endpoint,
         beside=udp_status.channel_of_file,
         in_use=udp_status.in_use,
+        sweep=ended_logs.sweep,
         status=udp_status.status,
         network_waits=udp_waits.waits,
         looks=udp_images.looks,

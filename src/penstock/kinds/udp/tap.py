@@ -24,6 +24,7 @@ from penstock.kinds.udp.options import UdpReaderOptions
 log = logging.getLogger("penstock")
 
 FOLDER_TICK_NS = 100_000_000  # more than the resolution of a folder's time of change
+RETURNS_WITHIN = 2.0  # seconds: what a session that fell silent has to come back, as subscriptions give it
 TELLS_WITHIN = 3.0  # seconds: a Penstock peer announces its codec once per second
 
 
@@ -33,15 +34,27 @@ class SessionTap(_native.Tap):
     channel: str
     lossy: bool
     first: int  # the position at which this machine's copy of the session began
+    _lost_since: float | None
 
     def __init__(self, end: _native.StreamEnd, channel: str, *, lossy: bool = False, first: int = 0) -> None:
         super().__init__(end)
         self.channel, self.lossy, self.first = channel, lossy, first
+        self._lost_since = None
 
     @property
     def is_lost(self) -> bool:
         """Whether the session fell silent before it closed, and all that was received has been read."""
-        return _native.udp_stream_lost(self)
+        return _native.udp_stream_end(self) == "lost"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the session is over, and all of it has been read: its sender said so, or it is lost and had the time to come back."""
+        how = _native.udp_stream_end(self)
+        if how != "lost":
+            return how == "closed"
+        now = time.monotonic()
+        self._lost_since = now if self._lost_since is None else self._lost_since
+        return now - self._lost_since >= RETURNS_WITHIN
 
 
 class SentSession(SessionTap):

@@ -17,30 +17,48 @@ import numpy as np
 from penstock._native import core as _native
 from penstock.errors import Corrupt, Invalid, PenstockError
 from penstock.record.format import batches, last_values, truncations
-from penstock.record.format.archive_folder import COPY_OF, IDENTITY, ArchiveFolder, row_of, written
+from penstock.record.format.archive_folder import COPY_OF, DIGITS, IDENTITY, ArchiveFolder, row_of, written
 from penstock.record.format.coverage import unfit
 from penstock.record.format.folder import BLOCK, ENTRY, FOLLOWING, RecordingFolder, Segment
+from penstock.record.format.numbers import is_number
 from penstock.record.format.remote import BytesReader, place_of
 from penstock.record.format.served import index_bytes, look_at
 from penstock.record.format.sync_marker import SyncMarker
 from penstock.record.keep.push import Progress, Pushed
-from penstock.util.durable import fsync_folder, naming_path, open_private, write_atomically
+from penstock.util.durable import fsync_folder, naming_path, open_private, remove_left, write_atomically
 from penstock.util.storage import reaching
 
 PIECE = 16 << 20
 HEADER = _native.INDEX_HEADER_LENGTH
 
 
-def identify(source: ArchiveFolder, target: ArchiveFolder) -> None:
-    """Gives the copy the archive's name, for queries take both for the same. `Invalid` if it is no copy of it, also if it is the archive
-    itself, by whatever name."""
+def opened(source: ArchiveFolder, path: Path) -> ArchiveFolder:
+    """The folder of the copy, with the archive's name, for queries take both for the same. `Invalid` if it is no copy of it, also if it is the
+    archive itself, by whatever name. Then nothing was made there."""
     if isinstance(source.path, Path):
-        here, there = target.path.resolve(), source.path.resolve()
+        here, there = path.resolve(), source.path.resolve()
         if there in here.parents or here in there.parents:
-            raise Invalid(
-                f"{target.path} and {source.path} are one within the other: replicate into a folder beside it"
-            )
+            raise Invalid(f"{path} and {source.path} are one within the other: replicate into a folder beside it")
     name = source.identity()
+    if path.is_dir() and _is_foreign(path):
+        raise Invalid(f"{path} is no archive, and not empty: replicate into a new folder")
+    target = ArchiveFolder(path, create=True)
+    with target.removed_if_it_fails():
+        _identify(source, name, target)
+    return target
+
+
+def _is_foreign(path: Path) -> bool:
+    """Whether a folder has files, and nothing of an archive."""
+    remove_left(path / COPY_OF)
+    names, folder = {one.name for one in path.iterdir()}, path / "recordings"
+    there = [one.name for one in folder.iterdir() if one.name[0] != "."] if folder.is_dir() else []
+    if not names.isdisjoint((COPY_OF, IDENTITY)) or any(is_number(name, DIGITS) for name in there):
+        return False
+    return bool(there) or any(name != folder.name and not name.startswith("catalog.sqlite") for name in names)
+
+
+def _identify(source: ArchiveFolder, name: str, target: ArchiveFolder) -> None:
     if not target.is_copy and (target.folders() or (target.path / IDENTITY).exists()):
         own = "the archive itself, or a copy of it by other means" if target.identity() == name else "another archive"
         raise Invalid(f"{target.path} is {own}: replicate into a new folder")
@@ -86,6 +104,8 @@ class _Replica:
         self.done = changed(self.done, channel=about.channel)
         if self.here.path.exists():
             lock = self.here.lock()
+            for left in self.here.path.glob(".*.new"):  # a copy that was killed began to write it
+                left.unlink()
         else:
             self.here, lock = RecordingFolder.create(self.here.path, about)
         try:

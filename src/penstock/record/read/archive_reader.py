@@ -37,6 +37,7 @@ from penstock.record.read.scan import FOR_EVER, TIME_MAX, TIME_MIN, Scanner, spa
 from penstock.util.clock import Clock, SystemClock
 from penstock.util.durable import own_errors
 from penstock.util.extras import explain_missing
+from penstock.util.patient_calls import in_time
 from penstock.util.storage import is_uri, text_of, where
 from penstock.util.strict import Strict, checks_names
 from penstock.util.units import Moment, interval
@@ -377,14 +378,15 @@ class ArchiveReader(Strict):
         """The recording from `start` (default: its beginning), then its channel live: no gap, no duplicate.
 
         Iteration ends at the end of the recording, as with `subscribe(..., until_end=True)`: when no recorder writes the recording
-        any more and everything in it was yielded, and everything in the recordings that continue it. Its channel may be gone by then. If the recorder died,
-        a warning is logged. `TimedOut` if no message arrived for `timeout` seconds. A message that does not decode raises `DecodeError`; the
-        next call of `next` continues behind it.
+        any more and everything in it was yielded, and everything in the recordings that continue it. Its channel may be gone by then. If the recorder
+        died, a warning is logged. `TimedOut` if no message arrived for `timeout` seconds, or if another machine does not answer within them. A message
+        that does not decode raises `DecodeError`; the next call of `next` continues behind it.
         """
-        limit_of(timeout)
-        info = self.find(recording)
+        limit = limit_of(timeout)
         if start is not None:
             whole(start, "start", 0, FOR_EVER)
+        with in_time(limit, f"{self.path}"):
+            info = self.find(recording)
 
         def find(number: int) -> tuple[RecordingInfo, RecordingFolder]:
             return self._lister.find(number), self._files.folder(number)

@@ -21,6 +21,7 @@ from penstock.record.read.replay import messages
 from penstock.record.read.scan import Scanner
 from penstock.util.clock import Clock
 from penstock.util.durable import system_failure
+from penstock.util.patient_calls import ASK_SECONDS, Unfinished, in_time, within
 
 log = logging.getLogger("penstock")
 
@@ -42,7 +43,8 @@ def follow(
     following: int | None = recording
     try:
         while following is not None:
-            info, folder = find(following)
+            with in_time(timeout, f"recording {following}"):
+                info, folder = find(following)
             begin = info.start_position if start is None else start
             following = yield from _follow(scan, connector, clock, find, info, folder, begin, timeout)
             start = None
@@ -68,10 +70,17 @@ def _follow(
     given: set[int] = set()  # positions at or after `position` that were yielded already: messages between fragments
     quiet_since = clock.monotonic()
     while True:
-        looked = look_at(folder)
-        live = looked.is_live()  # before the scan, which then sees everything that a finished recorder wrote
-        scanner = scan(looked, position)
-        for batch in scanner:
+        left = None if timeout is None else timeout - (clock.monotonic() - quiet_since)
+        with in_time(left, info.channel):
+            looked = look_at(folder)
+            live = grows(looked)  # before the scan, which then sees everything that a finished recorder wrote
+            scanner = scan(looked, position)
+            batches = iter(scanner)
+        while True:
+            with in_time(left, info.channel):
+                batch = next(batches, None)
+            if batch is None:
+                break
             for message in messages(batch, codec, info.channel):
                 if message.position not in given:
                     given.add(message.position)
@@ -90,6 +99,11 @@ def _follow(
         if timeout is not None and clock.monotonic() - quiet_since > timeout:
             raise TimedOut(f"{info.channel}: nothing was recorded for {timeout} seconds")
         clock.sleep(NAP_SECONDS if folder.opener is None else CHECK_SECONDS)
+
+
+def grows(folder: RecordingFolder) -> bool:
+    """Whether a recorder writes the recording, or it is a copy of which the rest is yet to come."""
+    return folder.is_live() or folder.ended(sealed=True) == "partial"
 
 
 def _join(connector: Connector, info: RecordingInfo, position: int) -> Any:
@@ -130,8 +144,8 @@ def _live(
             except TimedOut:
                 looked = float("-inf")
                 if timeout is not None and clock.monotonic() - quiet_since >= timeout:
-                    folder = _last(folder, find)
-                    if not folder.is_live():
+                    folder, live = _last(folder, find)
+                    if not live:
                         return folder
                     raise
             except DecodeError as error:
@@ -145,30 +159,37 @@ def _live(
                 quiet_since = clock.monotonic()
             if clock.monotonic() - looked >= CHECK_SECONDS:
                 looked = clock.monotonic()
-                folder = _last(folder, find)
-                if not folder.is_live():
-                    yield from _remaining(subscription, folder, given)
+                folder, live = _last(folder, find)
+                if not live:
+                    with in_time(timeout, subscription.channel):
+                        end = _end_of(folder)
+                    yield from _remaining(subscription, end, given)
                     return folder
 
 
-def _last(folder: RecordingFolder, find: Find) -> RecordingFolder:
-    """The live recording that continues a given one."""
-    while not folder.is_live() and (following := folder.following()) is not None:
-        try:
-            _, folder = find(following)
-        except NotFound:  # purged
-            break
-    return folder
-
-
-def _remaining(
-    subscription: Any, folder: RecordingFolder, given: set[int]
-) -> Generator[Recorded | DecodeError, None, None]:
-    """The rest of the recording. The channel still keeps it, since it waits for this subscription."""
+def _last(folder: RecordingFolder, find: Find) -> tuple[RecordingFolder, bool]:
+    """The live recording that continues a given one, and whether it is live. A machine that does not answer at once has not said that it ended."""
     try:
-        end = coverage_of(folder, folder.describe().start_position).end_position
+        with within(ASK_SECONDS):
+            while not grows(folder) and (following := folder.following()) is not None:
+                _, folder = find(following)
+            return folder, grows(folder)
     except NotFound:  # purged
-        return
+        return folder, False
+    except Unfinished:
+        return folder, True
+
+
+def _end_of(folder: RecordingFolder) -> int:
+    """Where a recording ends; 0 if it was purged."""
+    try:
+        return coverage_of(folder, folder.describe().start_position).end_position
+    except NotFound:
+        return 0
+
+
+def _remaining(subscription: Any, end: int, given: set[int]) -> Generator[Recorded | DecodeError, None, None]:
+    """The rest of the recording. The channel still keeps it, since it waits for this subscription."""
     while subscription.position < end:
         try:
             data = subscription.try_recv()

@@ -13,6 +13,7 @@ from penstock.record.format import truncations
 from penstock.record.format.coverage import cut_short
 from penstock.record.format.folder import RecordingFolder, Segment
 from penstock.record.format.numbers import is_number
+from penstock.record.format.served import ServedFolder, is_there, look_at
 from penstock.record.read.scan import LeftOut
 
 TRIES = 3  # a repair or a truncation may be changing the recording
@@ -74,16 +75,19 @@ def _segments_for(folder: RecordingFolder, begins: int, start: int, end: int) ->
 def changes(folder: RecordingFolder, channel: str) -> Callable[[int], PenstockError | None] | None:
     """A function that checks whether the recording was purged or truncated since this call, and returns the error of a reader that reached a
     position. None if nothing is ever removed."""
-    if folder.opener is not None:
+    is_served = isinstance(folder, ServedFolder)
+    if folder.opener is not None and not is_served:
         return None
     before = truncations.known(folder.path)[0]
 
     def meanwhile(position: int) -> PenstockError | None:
-        if not folder.path.is_dir():
+        now = look_at(folder)
+        if not is_there(now):
+            rest = f". {_describe_rest(folder, channel)}" if not is_served else ""
             return NotFound(
-                f"recording {folder.number} of {channel} was purged while it was read, up to position {position}. {_describe_rest(folder, channel)}"
+                f"recording {folder.number} of {channel} was purged while it was read, up to position {position}{rest}"
             )
-        after = truncations.known(folder.path)[0]
+        after = truncations.known(now.path)[0]
         if after == before:
             return None
         cut = min(one.position for one in after[len(before) :] or after)

@@ -5,13 +5,14 @@ A damaged block is left out as a gap: it is counted in the column `lost` of the 
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._native import core as _native
 from penstock.channels.checks import flag, texts, whole
-from penstock.errors import Invalid, NotFound, PenstockError
+from penstock.errors import Invalid, NotFound, PenstockError, SystemFailure
 from penstock.util.extras import explain_missing
 from penstock.util.units import Moment, interval
 
@@ -133,7 +134,7 @@ class Scanner:
 
     def _advance(self) -> tuple[Any, Any] | None:
         if self._error is None and not self._ended:
-            capsules = self._scan.next_batch()
+            capsules = self._next_batch()
             self._record_left_out(capsules is None)
             if capsules is not None:
                 return capsules
@@ -142,6 +143,14 @@ class Scanner:
             error, self._error = self._error, None
             raise error
         return None
+
+    def _next_batch(self) -> tuple[Any, Any] | None:
+        try:
+            return self._scan.next_batch()
+        except SystemFailure as error:
+            if self._meanwhile is None or error.errno != errno.ENOENT:
+                raise
+            raise self._meanwhile(self.resume) or error from None  # a file of another machine is gone
 
     def _record_left_out(self, ended: bool) -> None:
         """Records the parts that the scan left out. If they were removed in the meantime, that is an error, after the messages that were read."""

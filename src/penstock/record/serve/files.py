@@ -12,7 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.errors import PenstockError
 from penstock.record.format import removed
@@ -28,6 +28,19 @@ _RECORDING = re.compile(r"/recordings/[0-9]{8}", re.ASCII)
 PATHS = 10_000  # in one request
 
 
+class Action(NamedTuple):
+    """What a client may ask for. fields: of the JSON that it sends, all of them."""
+
+    about: str
+    fields: tuple[str, ...]
+    answer: Callable[[Any], Iterator[bytes]]
+
+    @property
+    def form(self) -> str:
+        """The fields as text."""
+        return f"{{{', '.join(self.fields)}}}"
+
+
 class ServedArchive:
     """The answers to the actions of `penstock.util.served_files`. Any thread may call."""
 
@@ -36,29 +49,32 @@ class ServedArchive:
         with contextlib.suppress(PenstockError, OSError):  # of a folder that cannot be written: clients miss it
             files.identity()
         self._place = place_of(files.path)
-        self.actions: dict[str, tuple[str, Callable[[Any], Iterator[bytes]]]] = {
-            "list": ("The entries of a folder: {path}", self._list),
-            "stat": ("What there is at some paths: {paths}", self._stat),
-            "read": ("Bytes of a file: {path, offset, length}", self._read),
-            "look": (
-                "What there is of recordings, all unless some are named, beyond what is known: {recordings, known}",
+        self.actions = {
+            "list": Action("The entries of a folder", ("path",), self._list),
+            "stat": Action("What there is at some paths", ("paths",), self._stat),
+            "read": Action("Bytes of a file", ("path", "offset", "length"), self._read),
+            "look": Action(
+                "What there is of recordings, all unless some are named, beyond what is known",
+                ("recordings", "known"),
                 self._look,
             ),
-            "live": ("Whether a recorder writes a recording's folder now: {path}", self._live),
+            "live": Action("Whether a recorder writes a recording's folder now", ("path",), self._live),
         }
 
     def answer(self, action: str, body: bytes) -> Iterator[bytes]:
         """The results of an action: an error or `{}`, then bytes."""
         try:
             asked = json.loads(body)
-            found = self.actions[action][1](asked)
+            if unknown := [str(name) for name in asked if name not in self.actions[action].fields]:
+                yield _error(errno.EINVAL, f"{action} has no {', '.join(unknown)[:200]}; {self._there_are()}")
+                return
+            found = self.actions[action].answer(asked)
             first = next(found, None)
         except FileNotFoundError as error:
             yield _error(errno.ENOENT, error)
             return
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
-            names = ", ".join(f"{name} {about.partition(': ')[2]}" for name, (about, _) in self.actions.items())
-            yield _error(errno.EINVAL, f"there is no such request; there are: {names}")
+            yield _error(errno.EINVAL, f"there is no such request; {self._there_are()}")
             return
         except OSError as error:
             yield _error(error.errno or errno.EIO, error.strerror or type(error).__name__)
@@ -67,6 +83,9 @@ class ServedArchive:
         if first is not None:
             yield first
         yield from found
+
+    def _there_are(self) -> str:
+        return "there are: " + ", ".join(f"{name} {one.form}" for name, one in self.actions.items())
 
     def _list(self, asked: Any) -> Iterator[bytes]:
         from pyarrow import fs

@@ -113,7 +113,7 @@ class _Flights(flight.FlightServerBase):  # type: ignore[misc]
         self._files, self._archive = files, archive
 
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
-        return [(name, about) for name, (about, _) in self._files.actions.items()]
+        return [(name, f"{one.about}: {one.form}") for name, one in self._files.actions.items()]
 
     def do_action(self, context: Any, action: Any) -> Iterator[Any]:
         return (flight.Result(piece) for piece in self._files.answer(action.type, action.body.to_pybytes()))

@@ -168,8 +168,11 @@ class RecordingWriter:
                 self.open_claims += passed > 0
                 if passed <= 0 and self.turn() == 0:
                     break
-        if passed < 0 and self.segment.position < target:
-            self.unread = target - self.segment.position
+        left = (
+            min(target - self.segment.position, self.subscription.lag) if passed < 0 else 0
+        )  # a pipe's lag is an upper bound
+        if left > 0:
+            self.unread = left
             log.warning(
                 "recording %d of %s ends where something is begun and not complete: %d bytes from there on are not recorded",
                 self.description.id,

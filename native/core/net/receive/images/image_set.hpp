@@ -66,9 +66,9 @@ class ImageSet {
     }
     // Moves on how far the images are consumed, as their subscriptions show.
     void consume(int64_t now) {
-        if (now >= counted_at_) {
+        if (now >= counted_at_ || left_) {
             counted_at_ = now + count_ns;
-            const uint32_t readers = std::max(members_.readers(), 1u);
+            const uint32_t readers = left_ ? 0 : std::max(members_.readers(), 1u);
             for (const auto &image : receiver_.images()) image->set_readers(readers);
         }
         bool waits = false;

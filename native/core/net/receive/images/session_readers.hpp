@@ -250,7 +250,26 @@ class SessionReaders {
         if (const Session *one = find(number)) return end_reached(*one);
         const auto old = std::find_if(closed_.begin(), closed_.end(), [&](const auto &each) { return each.number == number; });
         if (old == closed_.end()) return SessionEnd::How::open;
+        if (old->how == SessionEnd::How::open) return SessionEnd::How::lost; // its image was damaged
         return old->continued ? SessionEnd::How::closed : old->how;
+    }
+    // Sessions whose images are gone are not looked at any more, once all was read and nothing is lent: their memory is freed.
+    void close_ended() {
+        for (size_t i = 0; i < open_.size();) {
+            Session &one = *open_[i];
+            if (!is_gone(one) || one.held != 0 || one.reader->readable()) {
+                ++i;
+                continue;
+            }
+            lost_ += one.reader->lost();
+            incomplete_ += one.reader->incomplete();
+            if (closed_.size() == closed_max) closed_.erase(closed_.begin());
+            closed_.push_back({one.from, one.join, one.reader->position(), one.gone + one.reader->lost(), one.number,
+                               end_of_session(one).how, one.continued, one.reader->take_begun()});
+            one.reader->log().detach();
+            open_.erase(open_.begin() + static_cast<ptrdiff_t>(i));
+            current_ = 0;
+        }
     }
 
   private:
@@ -352,24 +371,6 @@ class SessionReaders {
     static uint64_t end_of(const Session &one) {
         const SessionEnd end = end_of_session(one);
         return end.how == SessionEnd::How::open ? one.reader->position() : end.position;
-    }
-    // A session that has ended is not looked at any more, once nothing of it is lent.
-    void close_ended() {
-        for (size_t i = 0; i < open_.size();) {
-            Session &one = *open_[i];
-            if (!is_gone(one) || one.held != 0 || one.reader->readable()) {
-                ++i;
-                continue;
-            }
-            lost_ += one.reader->lost();
-            incomplete_ += one.reader->incomplete();
-            if (closed_.size() == closed_max) closed_.erase(closed_.begin());
-            closed_.push_back({one.from, one.join, one.reader->position(), one.gone + one.reader->lost(), one.number,
-                               end_of_session(one).how, one.continued, one.reader->take_begun()});
-            one.reader->log().detach();
-            open_.erase(open_.begin() + static_cast<ptrdiff_t>(i));
-            current_ = 0;
-        }
     }
 
     const Start start_;

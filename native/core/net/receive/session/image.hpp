@@ -72,8 +72,8 @@ class Image {
         unmeasured_ = false;
         if (state.lost) state_ = State::draining;
         lost_ = stopped_ = state.lost;
-        ahead_ = true;         // how far is the sender?
-        reported_readers_ = 0; // unknown: the last owner may have sent a count, and it may not have arrived
+        ahead_ = true;                  // how far is the sender?
+        reported_readers_ = UINT32_MAX; // unknown: the last owner may have sent a count, and it may not have arrived
         multiple_readers_ = true;
     }
 
@@ -138,7 +138,7 @@ class Image {
         if (position > consumed_ && position <= rebuilt()) consumed_ = position;
     }
 
-    // The number of local subscriptions; the next status message carries it.
+    // The number of local subscriptions; the next status message carries it. 0: all have left, and it is the last word.
     void set_readers(uint32_t readers) {
         if (readers == readers_) return;
         readers_ = readers;

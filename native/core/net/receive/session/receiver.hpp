@@ -117,7 +117,7 @@ template <class Store> class Receiver {
         bool is_due(uint64_t length) const { return sent == 0 && (proved || received >= length); }
     };
     struct Cooling {
-        int32_t session;
+        int32_t session, initial_term_id;
         int64_t until;
     };
     // A session that fell silent before its end, and how far it was received: it may speak again.
@@ -131,6 +131,12 @@ template <class Store> class Receiver {
     bool is_cooling(int32_t session) const {
         return std::any_of(cooling_.begin(), cooling_.end(),
                            [&](const Cooling &old) { return old.session == session && now_ < old.until; });
+    }
+    // Another publication may have the number by now: its terms are others.
+    bool is_cooling(const wire::SetupFrame &setup) const {
+        return std::any_of(cooling_.begin(), cooling_.end(), [&](const Cooling &old) {
+            return old.session == setup.session && old.initial_term_id == setup.initial_term_id && now_ < old.until;
+        });
     }
 
     void on_data(const Address &from, const uint8_t *bytes, size_t length, SourceCredit &credit) {
@@ -214,7 +220,7 @@ template <class Store> class Receiver {
         else if (Image *known = image(setup.session); known && !gives_way(*known, from)) {
             known->on_setup(now_, from, setup, credit); // it may move there, and asks for a proof by itself
             if (!known->ever_verified() && !(known->source() == from)) challenge(from, setup.session, credit);
-        } else if (is_cooling(setup.session) || is_late(from, setup)) ++counts_.cooled;
+        } else if (is_cooling(setup) || is_late(from, setup)) ++counts_.cooled;
         else {
             if (known) displace({known});
             make_image(from, setup, credit);
@@ -341,7 +347,7 @@ template <class Store> class Receiver {
         if (image.end() && image.rebuilt() >= *image.end()) {
             if (image.overrun()) return;
             if (cooling_.size() == cooling_max) cooling_.erase(cooling_.begin());
-            cooling_.push_back({image.session(), now_ + options_.cool_down_ns});
+            cooling_.push_back({image.session(), image.setup().initial_term_id, now_ + options_.cool_down_ns});
             return;
         }
         wire::SetupFrame at = image.setup();
