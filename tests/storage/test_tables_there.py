@@ -163,7 +163,7 @@ def test_a_state_that_may_yet_be_committed_stays(bucket, monkeypatch):
 def test_killed_runs_lose_and_double_nothing(archive, bucket, tmp_path, when):
     uri = f"{bucket}/t"
     record(archive, 100)
-    statuses = [run_until_commit(archive.path, uri, left, when, range_bytes=4096).returncode for left in (1, 3, 5)]
+    statuses = [run_until_commit(archive.path, uri, left, when, range_bytes=4096) for left in (1, 3, 5)]
     assert statuses[0] == 9
     tables.run(archive.path, uri)
     tables.run(archive.path, tmp_path / "here")
