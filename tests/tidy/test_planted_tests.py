@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from evidence.planted import PYTHON_BUGS
 
 ROOT = Path(__file__).parents[2]
