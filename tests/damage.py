@@ -26,6 +26,7 @@ class Before:
     messages: dict[int, list[tuple[int, int, Any]]] = field(default_factory=dict)
     blocks: dict[int, list[Interval]] = field(default_factory=dict)
     places: dict[int, dict[str, list[tuple[int, int, Interval]]]] = field(default_factory=dict)
+    _payloads: dict[int, dict[int, bytes]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, archive: penstock.Archive) -> Before:
@@ -50,6 +51,14 @@ class Before:
             made.blocks[info.id], made.places[info.id] = blocks, places
         return made
 
+    def payloads(self, number: int) -> dict[int, bytes]:
+        """The bytes of each message of a recording, by position; read once."""
+        if number not in self._payloads:
+            plain = penstock.Archive(self.archive).scan(number, columns=("position", "payload"))
+            pairs = (zip(b.column(0).to_pylist(), b.column(1).to_pylist(), strict=True) for b in plain)
+            self._payloads[number] = dict(pair for pairs_of_batch in pairs for pair in pairs_of_batch)
+        return self._payloads[number]
+
     def hurt(self, number: int, name: str, offset: int) -> list[Interval]:
         """The positions that a wrong byte of a file may cost."""
         return [one for low, high, one in self.places[number].get(name, []) if low <= offset < high]
@@ -60,8 +69,7 @@ def check(before: Before, archive: penstock.Archive, number: int, hurt: list[Int
     the reader was told of. hurt: positions that may be missing; None: any. Returns how many messages are missing."""
     there = {position: (end, data) for position, end, data in before.messages[number]}
     scanner = archive.scan(number, columns=("position", "payload", "lost"))
-    plain = penstock.Archive(before.archive).scan(number, columns=("position", "payload"))
-    payloads = {p: d for b in plain for p, d in zip(b.column(0).to_pylist(), b.column(1).to_pylist(), strict=True)}
+    payloads = before.payloads(number)
     got: list[int] = []
     told: list[Interval] = []
     for batch in scanner:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import atexit
 import contextlib
 import functools
+import json
 import os
+import select
 import shlex
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -25,17 +29,66 @@ IN_GROUP = {ANNA: [ROBOT], BEN: [ROBOT], CARL: [61009]}
 CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc", "--ipc")
 DEADLINE = 60  # seconds for an answer: only a hang takes so long
 
-AGENT = """
-import os, signal, sys, threading, time, penstock
-names = {"penstock": penstock, "os": os, "signal": signal, "threading": threading, "time": time}
-print("ready", flush=True)
-for line in sys.stdin:
-    code, is_value = eval(line)
-    try:
-        answer = eval(code, names) if is_value else exec(code, names)
-        print(repr((True, answer)), flush=True)
-    except BaseException as error:
-        print(repr((False, f"{type(error).__name__}: {error}")), flush=True)
+# A server of forks, as root in a mount namespace of its own: it has imported what programs use, and forks one for each request. A process
+# between them waits for the program, which is the first one of its PID namespace in a container, and tells its number and its end.
+SERVER = """
+import ctypes, json, os, signal, socket, subprocess, sys, threading, time
+import numpy, penstock
+penstock.publish, penstock.subscribe, penstock.join, penstock.inspect, penstock.list_channels
+libc = ctypes.CDLL(None, use_errno=True)
+def system(call, *given):
+    if call(*given) != 0:
+        raise OSError(ctypes.get_errno(), call.__name__)
+def answer_lines(stdin, stdout):
+    names = {"penstock": penstock, "os": os, "signal": signal, "threading": threading, "time": time}
+    print("ready", file=stdout, flush=True)
+    for line in stdin:
+        code, is_value = eval(line)
+        try:
+            answer = eval(code, names) if is_value else exec(code, names)
+            print(repr((True, answer)), file=stdout, flush=True)
+        except BaseException as error:
+            print(repr((False, f"{type(error).__name__}: {error}")), file=stdout, flush=True)
+def be_the_user(user, group, groups, umask, environment, before, container):
+    if container:
+        system(libc.mount, b"proc", b"/proc", b"proc", 14, None)  # MS_NOSUID | MS_NODEV | MS_NOEXEC
+    subprocess.run(["sh", "-c", f"set -e\\numask 022\\n{before}"], check=True)
+    os.umask(umask)
+    os.setgroups(groups)
+    os.setresgid(group, group, group)
+    os.setresuid(user, user, user)
+    system(libc.prctl, 4, 1, 0, 0, 0)  # PR_SET_DUMPABLE, as after an exec
+    os.environ.clear()
+    os.environ.update(environment)
+def wait_for_program(read, write, told, asked):
+    if asked["container"]:
+        system(libc.unshare, 0x28020000)  # CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWNS
+        system(libc.mount, b"none", b"/", None, 0x44000, None)  # MS_REC | MS_PRIVATE
+    program = os.fork()
+    if program == 0:
+        os.close(told)
+        be_the_user(**asked)
+        answer_lines(open(read), open(write, "w"))
+        return
+    os.close(read)
+    os.close(write)
+    os.write(told, b"%d\\n" % program)
+    os.waitpid(program, 0)
+requests = socket.socket(fileno=0)
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+while True:
+    asked, fds, _, _ = socket.recv_fds(requests, 1 << 16, 3)
+    if not asked:
+        break
+    if os.fork() == 0:
+        try:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            requests.close()
+            wait_for_program(*fds, json.loads(asked))
+        finally:
+            os._exit(0)
+    for fd in fds:
+        os.close(fd)
 """
 
 
@@ -89,29 +142,61 @@ def as_command(
     return [*namespaces, "sh", "-c", script, "sh", *rights, *words]
 
 
+@functools.cache
+def _server() -> socket.socket:
+    """The server of forks: it ends with this process."""
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    script = "\n".join(line for line in ("set -e", "umask 022", _uncover(), 'exec "$@"') if line)
+    command = ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, "-c", SERVER]
+    server = subprocess.Popen(
+        command, stdin=its, cwd="/", env=as_user(Path("/nowhere"), None) | {"OPENBLAS_NUM_THREADS": "1"}
+    )
+    its.close()
+
+    def end(owner: int) -> None:
+        if os.getpid() == owner:  # not a fork of it
+            ours.shutdown(socket.SHUT_RDWR)
+            server.wait(DEADLINE)
+
+    atexit.register(end, os.getpid())
+    return ours
+
+
 class Person:
-    """A program of a user, which asks for sharing. container: in PID, mount and IPC namespaces of its own. how: see `as_command`."""
+    """A program of a user, which asks for sharing. container: in PID, mount and IPC namespaces of its own. before: shell commands that root
+    runs first, in the program's own namespaces."""
 
     def __init__(
-        self, user: int, folder: Path, *, share: str | None = "group", container: bool = False, **how: Any
+        self,
+        user: int,
+        folder: Path,
+        *,
+        share: str | None = "group",
+        container: bool = False,
+        group: int | None = None,
+        umask: int = 0o077,
+        before: str = "",
     ) -> None:
-        self.container = container
-        self._process = subprocess.Popen(
-            as_command(user, [sys.executable, "-c", AGENT], container=container, **how),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=as_user(folder, share),
-            cwd="/",
-        )
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline() == "ready\n"
+        asked = {
+            "user": user,
+            "group": user if group is None else group,
+            "groups": IN_GROUP[user],
+            "umask": umask,
+            "environment": as_user(folder, share),
+            "before": before,
+            "container": container,
+        }
+        (its_in, our_out), (our_in, its_out), (our_end, its_end) = (os.pipe() for _ in range(3))
+        socket.send_fds(_server(), [json.dumps(asked).encode()], [its_in, its_out, its_end])
+        for fd in (its_in, its_out, its_end):
+            os.close(fd)
+        self._input, self._output, self._end = os.fdopen(our_out, "w"), os.fdopen(our_in), os.fdopen(our_end)
+        self.pid = int(self._end.readline())  # the program's number here
+        assert self._output.readline() == "ready\n"
 
     def _ask(self, code: str, is_value: bool) -> Any:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(repr((code, is_value)), file=self._process.stdin, flush=True)
-        line = self._process.stdout.readline()
+        print(repr((code, is_value)), file=self._input, flush=True)
+        line = self._output.readline()
         assert line, f"the program ended at {code!r}"
         good, answer = ast.literal_eval(line)
         if not good:
@@ -126,38 +211,23 @@ class Person:
         """The value of an expression, which is a literal."""
         return self._ask(code, True)
 
-    @property
-    def pid(self) -> int:
-        """The program's number here."""
-        if not self.container:
-            return self._process.pid
-        own = self._process.pid
-        return int(Path(f"/proc/{own}/task/{own}/children").read_text().split()[0])
-
     def kill(self) -> None:
         """kill -9. Returns when the program has ended, and so have its locks."""
         os.kill(self.pid, signal.SIGKILL)
-        self._process.wait(DEADLINE)
         self._close()
 
     def stop(self) -> None:
         """Ends it in any case."""
-        if self._process.poll() is None:
-            if self.container and (children := self._children()):
-                os.kill(int(children[0]), signal.SIGKILL)
-            else:
-                self._process.kill()
-            self._process.wait(DEADLINE)
-        self._close()
-
-    def _children(self) -> list[str]:
-        return Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        if not self._end.closed:
+            if not select.select([self._end], [], [], 0)[0]:
+                os.kill(self.pid, signal.SIGKILL)
+            self._close()
 
     def _close(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None and not pipe.closed:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
+        assert select.select([self._end], [], [], DEADLINE)[0], "the program does not end"
+        for pipe in (self._input, self._output, self._end):
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
 
 
 @functools.cache

@@ -95,7 +95,7 @@ def kill_and_snapshot(rng: random.Random, archive: Path, *, patient: float = 0.0
         os.kill(child, signal.SIGKILL)
     for child in children:
         os.waitpid(child, 0)
-    before = rng.choice((0.005, 0.02, 30.0))
+    before = _some_time(rng, list(notes.values()))
     opened = penstock.Archive(archive / "box")
     since = time.time_ns() - int(before * SECOND)
     found = 0
@@ -115,6 +115,15 @@ def kill_and_snapshot(rng: random.Random, archive: Path, *, patient: float = 0.0
         penstock.remove(name)
     shutil.rmtree(archive)
     return found
+
+
+def _some_time(rng: random.Random, notes: list[Notes]) -> float:
+    """How many seconds to go back: mostly to a moment at which a writer began to send, and some message or other is the first one."""
+    page, fixed = rng.choice(notes), rng.choice((None, None, None, 0.005, 0.02, 30.0))
+    sent = page.sent()
+    if fixed is not None or sent == 0:
+        return fixed or 0.02
+    return (time.time_ns() - page.begun(rng.randrange(max(0, sent - KEPT + 1), sent))) / SECOND
 
 
 def _of_writers(archive: penstock.Archive, channel: str, count: int) -> list[list[int]]:

@@ -1,5 +1,6 @@
 """Calls of the command with any arguments, made from the app itself, so that a new command is called without being named here."""
 
+import functools
 import inspect
 import itertools
 import typing
@@ -86,7 +87,7 @@ CHANNELS = (
 PLACES = ("/proc/nope", "/dev/null", "/dev/null/x", "file:///x", "s3://a/b", "log:x", ".", "missing/deep", "x" * 300)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Parameter:
     """A parameter of a command. names: of an option; none: an argument."""
 
@@ -127,10 +128,8 @@ def commands() -> dict[str, list[Parameter]]:
 COMMANDS = commands()
 
 
-def any_text() -> st.SearchStrategy[str]:
-    """A short text that an argument can be."""
-    letters = st.characters(exclude_characters="\0/.", exclude_categories=["Cs"]) | st.sampled_from("\udcff\udc80[]:-")
-    return st.text(letters, max_size=12)
+LETTERS = st.characters(exclude_characters="\0/.", exclude_categories=["Cs"]) | st.sampled_from("\udcff\udc80[]:-")
+ANY_TEXT = st.text(LETTERS, max_size=12)  # that an argument can be
 
 
 VALID = {
@@ -145,9 +144,10 @@ VALID = {
 FILES = ("broken.npz", "one.npy", "pickle.npz", "empty.npz", "lines", "good", "missing")
 
 
-def value(parameter: Parameter, archives: list[str]) -> st.SearchStrategy[str]:
+@functools.cache  # Hypothesis looks at each strategy anew
+def value(parameter: Parameter, archives: tuple[str, ...]) -> st.SearchStrategy[str]:
     """Valid, nearly valid and absurd values. No path leads out of the case's folder, but for some that refuse everything."""
-    name, nasty = parameter.name, st.sampled_from(NASTY) | any_text()
+    name, nasty = parameter.name, st.sampled_from(NASTY) | ANY_TEXT
     if parameter.type is int:
         if name == "term_length":  # a number that fits would take as much memory
             return _mostly(("65536",), INTEGERS, st.nothing())
@@ -159,7 +159,7 @@ def value(parameter: Parameter, archives: list[str]) -> st.SearchStrategy[str]:
     if name in ("npz", "file", "data"):
         return _mostly(VALID["files"], FILES + PLACES, nasty)
     if name == "archive":
-        return _mostly(tuple(archives), FILES + PLACES, nasty)
+        return _mostly(archives, FILES + PLACES, nasty)
     if parameter.type is Path:
         return _mostly(("made", "good"), (*FILES, *PLACES), nasty)
     if name == "recording":
@@ -211,7 +211,7 @@ ENVIRONMENT = {
 
 
 @st.composite
-def calls(draw, archives: list[str], weights: dict[str, int]):
+def calls(draw, archives: tuple[str, ...], weights: dict[str, int]):
     """A call of any command."""
     names = list(itertools.chain.from_iterable([name] * weights.get(name, 3) for name in COMMANDS))
     command = draw(st.sampled_from(names))

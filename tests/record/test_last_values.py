@@ -98,7 +98,7 @@ def test_next_recording_of_a_recorder_has_its_own(archive: penstock.Archive) -> 
     with penstock.publish(CHANNEL, **SMALL) as pub, archive.record(CHANNEL, max_bytes=1 << 20):
         pub.send(FIRST[0])
         while archive.list()[-1].id < 3:
-            pub.send({"name": "noise", "value": 0}, timeout=60)
+            pub.send({"name": "noise", "value": "x" * 900}, timeout=60)
     kept = last_values.read(archive.list()[-1].path)
     assert kept is not None
     found = [b'"gain"' in one.payload for one in kept.values]

@@ -106,14 +106,29 @@ def opened(request, name):
     return request.getfixturevalue("sail")
 
 
-@pytest.fixture
-def sail():
-    """A session on a server of Sail's, whose data sources see this test's channels."""
+@pytest.fixture(scope="module")
+def sail_server(tmp_path_factory):
+    """A session on a server of Sail's, and the folder of channels that its data sources have."""
     pytest.importorskip("pysail", reason="Sail is not installed: pip install 'penstock[sail]'")
     from penstock.spark.runtime import sail
 
-    with sail.session() as made:
-        yield made
+    folder = tmp_path_factory.mktemp("channels")
+    folder.chmod(0o700)
+    with contextlib.ExitStack() as opened:
+        with pytest.MonkeyPatch.context() as patched:  # its processes have it from their start
+            patched.setenv("PENSTOCK_DIR", str(folder))
+            made = opened.enter_context(sail.session())
+        yield made, folder
+
+
+@pytest.fixture
+def sail(sail_server, monkeypatch):
+    """That session, whose channels this test has."""
+    made, folder = sail_server
+    monkeypatch.setenv("PENSTOCK_DIR", str(folder))
+    yield made
+    for one in penstock.list_channels():
+        penstock.remove(one.channel)
 
 
 @contextlib.contextmanager

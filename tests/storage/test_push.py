@@ -4,13 +4,12 @@ import io
 import json
 import os
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.fs
 import pytest
+from dying import exit_status
 
 import penstock
 from penstock.cli import run
@@ -51,8 +50,8 @@ def objects(uri):
 
 
 def test_an_archive_there_is_read_as_it_is_here(archive, bucket):
-    record(archive)
-    record(archive, "log:b", 50, 30_000)
+    record(archive, count=100)
+    record(archive, "log:b", 10, 30_000)
     uri = f"{bucket}/deep/er"
     done = archive.push(uri)
     assert [one.error for one in done] == ["", ""]
@@ -64,7 +63,7 @@ def test_an_archive_there_is_read_as_it_is_here(archive, bucket):
         if path.is_file() and path.name not in ("segments", "recording.copy")
     } | {"id"}
     there = penstock.Archive(uri)
-    assert same(archive, there) == 350
+    assert same(archive, there) == 110
     for info, far in zip(archive.list(), there.list(), strict=True):
         assert (info.messages, info.bytes, info.end_position, info.state) == (
             far.messages,
@@ -73,7 +72,7 @@ def test_an_archive_there_is_read_as_it_is_here(archive, bucket):
             "closed",
         )
         assert str(far.path).startswith(uri)
-    middle = archive.read("log:a", columns=["position"])["position"][150].as_py()
+    middle = archive.read("log:a", columns=["position"])["position"][50].as_py()
     same(archive, there, start=middle)
     same(archive, there, since=archive.list()[0].time_max - 1000)
     assert [m.data for m in there.replay("log:b")] == [m.data for m in archive.replay("log:b")]
@@ -284,22 +283,23 @@ def test_a_reader_that_follows_reads_what_was_cut_back_again(archive, bucket):
     assert cut.position <= middle
 
 
-PUSH = """
-import os, signal, sys
-import penstock
-from penstock.record.keep import push
-left = int(sys.argv[3])
-def counted(name):
-    made = getattr(push._Push, name)
-    def method(self, *given):
-        global left
-        left -= 1
-        if left < 0: os.kill(os.getpid(), signal.SIGKILL)
-        return made(self, *given)
-    setattr(push._Push, name, method)
-for name in ("_copy", "_upload", "_segment", "_mark"): counted(name)
-penstock.Archive(sys.argv[1]).push(sys.argv[2])
-"""
+def push(archive, uri, left):
+    """A push that is killed at one of its steps."""
+    from penstock.record.keep import push as module
+
+    def counted(made):
+        def method(self, *given):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return made(self, *given)
+
+        return method
+
+    for name in ("_copy", "_upload", "_segment", "_mark"):
+        setattr(module._Push, name, counted(getattr(module._Push, name)))
+    penstock.Archive(archive).push(uri)
 
 
 def test_a_killed_push_leaves_what_can_be_read_and_goes_on(archive, bucket):
@@ -308,10 +308,10 @@ def test_a_killed_push_leaves_what_can_be_read_and_goes_on(archive, bucket):
     whole = {info.id: archive.read(info.id, columns=ALL) for info in archive.list()}
     step = 0
     while True:
-        done = subprocess.run([sys.executable, "-c", PUSH, archive.path, f"{bucket}/x", str(step)])
-        if done.returncode == 0:
+        status = exit_status(push, archive.path, f"{bucket}/x", step)
+        if status == 0:
             break
-        assert done.returncode == -signal.SIGKILL
+        assert status == -signal.SIGKILL
         step = min(step + 3, 30)
         try:
             there = penstock.Archive(f"{bucket}/x")

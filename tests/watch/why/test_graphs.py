@@ -10,7 +10,7 @@ import pytest
 import penstock
 from tests.watch.why.waiting import Plan, plan_of, started
 
-COUNT = int(os.environ.get("PENSTOCK_GRAPHS", "60"))
+COUNT = int(os.environ.get("PENSTOCK_GRAPHS", "30"))
 FIRST = int(os.environ.get("PENSTOCK_SEED") or 0) * 1000
 STATES = {"running": "running", "sleeping": "sleeping", "stopped": "stopped", "dead": "dead"}
 
