@@ -175,7 +175,7 @@ ci: $(STAMP) ## What CI runs
 	$(MAKE) evidence EVIDENCE_SEED=1 EVIDENCE_OPTIONS="--no-suites --part $$(git rev-list --count HEAD)/64"
 	$(BIN)/python tools/aeron.py
 	$(BIN)/python -m bench all --quick
-	PENSTOCK_HISTORIES=5000 PENSTOCK_QUERIES=10000 $(MAKE) test
+	PENSTOCK_HISTORIES=5000 PENSTOCK_QUERIES=10000 PENSTOCK_ROUNDS=1000 PENSTOCK_GRAPHS=60 $(MAKE) test
 
 clean: ## Remove what was built
 	rm -rf $(VENV) build out docs/_build

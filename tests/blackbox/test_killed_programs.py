@@ -1,8 +1,8 @@
 """Every program and the recorder are killed at random instants under load, and then a snapshot is taken: each message that was committed
 in the time asked for is in it, in order, none twice.
 
-`PENSTOCK_LONG=1` plays 100,000 rounds, `PENSTOCK_ROUNDS=n` n of them. The 300 rounds of CI end early on a machine that is too slow for
-them in a minute; the tally says how many there were.
+`PENSTOCK_LONG=1` plays 100,000 rounds, `PENSTOCK_ROUNDS=n` n of them, as CI's 1,000. The 300 rounds of a plain run end early on a machine that
+is too slow for them in a minute; the tally says how many there were.
 """
 
 import os
