@@ -1,5 +1,7 @@
 """Without optional packages: channels and recorders work, and everything else names its extra in one sentence."""
 
+import functools
+import json
 import subprocess
 import sys
 import tomllib
@@ -112,6 +114,28 @@ COMMANDS = {
     "sql by DuckDB": ("tables", "sql", ".", "select 1", "--engine", "duckdb"),
     "view": ("foxglove", "view"),
 }
+# Forks a child for each program of standard input, [folder, program], with what it has loaded. Prints [status, stdout, stderr] of each.
+FORKS = """
+import gc, json, os, tempfile
+gc.freeze()
+def forked(folder, program):
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
+        pid = os.fork()
+        if pid == 0:
+            os.dup2(out.fileno(), 1)
+            os.dup2(error.fileno(), 2)
+            os.chdir(folder)
+            return program
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        return [status, *(file.seek(0) or file.read().decode() for file in (out, error))]
+done = []
+for given in json.load(sys.stdin):
+    done.append(forked(*given))
+    if isinstance(done[-1], str):
+        exec(done[-1])
+        sys.exit()
+print(json.dumps(done))
+"""
 
 
 def run(program, *arguments, there="", folder):
@@ -120,6 +144,19 @@ def run(program, *arguments, there="", folder):
     )
 
 
+def run_each(programs, loaded, *, there="", folder):
+    """The [status, stdout, stderr] of each of some programs, by its name. They begin with the same modules, and in folders of their own."""
+    given = []
+    for number, program in enumerate(programs.values()):
+        (folder / str(number)).mkdir()
+        given.append([str(folder / str(number)), program])
+    command = [sys.executable, "-c", f"{BLOCK}{loaded}\n{FORKS}", there]
+    done = subprocess.run(command, input=json.dumps(given), capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return dict(zip(programs, json.loads(done.stdout), strict=True))
+
+
+@functools.cache
 def packages(extra):
     """The packages that an extra brings, as the Makefile reads them."""
     done = subprocess.run(
@@ -155,19 +192,32 @@ def test_a_recorder_works_without_optional_packages(tmp_path):
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
-@pytest.mark.parametrize("what", ERRORS)
-def test_a_missing_package_is_one_sentence_with_its_extra(what, tmp_path):
-    extra, code, there = (*ERRORS[what], "")[:3]
+@pytest.fixture(scope="module")
+def errors(tmp_path_factory):
+    """What each error's program says. Programs that have the same packages share what `import penstock` and an archive load."""
     setting = """
 archive = penstock.Archive("here")
 with penstock.publish("log:thin/e") as pub, archive.record("log:thin/e"):
     pub.send(b"x")
 """
-    tried = f"try:\n    {code}\nexcept penstock.Unsupported as error:\n    print(error)"
-    done = run(f"{setting if 'here' in code else ''}\n{tried}", there=there, folder=tmp_path)
-    assert done.stderr == ""
-    assert done.stdout.count("\n") == 1
-    assert done.stdout.endswith(f": pip install 'penstock[{extra}]'\n")
+    said = {}
+    for there in {(*error, "")[2] for error in ERRORS.values()}:
+        programs = {}
+        for what, (_, code, *packages) in ERRORS.items():
+            if packages == [there] * bool(there):
+                tried = f"try:\n    {code}\nexcept penstock.Unsupported as error:\n    print(error)"
+                programs[what] = f"{setting if 'here' in code else ''}\n{tried}"
+        loaded = f"import penstock.record, {there or 'sys'}"
+        said |= run_each(programs, loaded, there=there, folder=tmp_path_factory.mktemp("errors"))
+    return said
+
+
+@pytest.mark.parametrize("what", ERRORS)
+def test_a_missing_package_is_one_sentence_with_its_extra(what, errors):
+    _, said, warned = errors[what]
+    assert warned == ""
+    assert said.count("\n") == 1
+    assert said.endswith(f": pip install 'penstock[{ERRORS[what][0]}]'\n")
 
 
 def test_the_command_without_its_extra_says_what_to_install(tmp_path):
@@ -176,11 +226,18 @@ def test_the_command_without_its_extra_says_what_to_install(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (1, "", told)
 
 
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory):
+    """What each command says. They share what every command loads."""
+    code = "penstock.Archive('a'); sys.exit(run({!r}))"
+    programs = {name: code.format(arguments) for name, (_, *arguments) in COMMANDS.items()}
+    loaded = "penstock.Archive; from penstock.cli import run"
+    return run_each(programs, loaded, there="typer,rich,psutil", folder=tmp_path_factory.mktemp("commands"))
+
+
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_without_its_extra_says_what_to_install(name, tmp_path):
-    extra, *arguments = COMMANDS[name]
-    code = f"penstock.Archive('a'); from penstock.cli import run; sys.exit(run({arguments!r}))"
-    done = run(code, there="typer,rich,psutil", folder=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert done.stderr.endswith(f": pip install 'penstock[{extra}]'\n")
+def test_a_command_without_its_extra_says_what_to_install(name, commands):
+    status, _, said = commands[name]
+    assert status == 1
+    assert said.count("\n") == 1
+    assert said.endswith(f": pip install 'penstock[{COMMANDS[name][0]}]'\n")
