@@ -34,11 +34,11 @@ time.sleep(3600)
 @pytest.fixture
 def robot():
     """The programs of the robot, by name."""
-    out = building.built(EXAMPLES)
+    cpp = building.built_as_one(EXAMPLES)
     return {
-        "camera": [out / "camera", "100"],
-        "controller": [out / "controller"],
-        "logger": [out / "logger"],
+        "camera": [cpp, "camera", "100"],
+        "controller": [cpp, "controller"],
+        "logger": [cpp, "logger"],
         "robot": [sys.executable, EXAMPLES / "robot.py"],
     }
 
