@@ -1,12 +1,12 @@
 """Without optional packages: channels and recorders work, and everything else names its extra in one sentence."""
 
 import functools
-import json
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+import forks
 import pytest
 
 from penstock.util.extras import EXTRAS
@@ -114,28 +114,6 @@ COMMANDS = {
     "sql by DuckDB": ("tables", "sql", ".", "select 1", "--engine", "duckdb"),
     "view": ("foxglove", "view"),
 }
-# Forks a child for each program of standard input, [folder, program], with what it has loaded. Prints [status, stdout, stderr] of each.
-FORKS = """
-import gc, json, os, tempfile
-gc.freeze()
-def forked(folder, program):
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
-        pid = os.fork()
-        if pid == 0:
-            os.dup2(out.fileno(), 1)
-            os.dup2(error.fileno(), 2)
-            os.chdir(folder)
-            return program
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        return [status, *(file.seek(0) or file.read().decode() for file in (out, error))]
-done = []
-for given in json.load(sys.stdin):
-    done.append(forked(*given))
-    if isinstance(done[-1], str):
-        exec(done[-1])
-        sys.exit()
-print(json.dumps(done))
-"""
 
 
 def run(program, *arguments, there="", folder):
@@ -144,16 +122,13 @@ def run(program, *arguments, there="", folder):
     )
 
 
-def run_each(programs, loaded, *, there="", folder):
-    """The [status, stdout, stderr] of each of some programs, by its name. They begin with the same modules, and in folders of their own."""
-    given = []
-    for number, program in enumerate(programs.values()):
-        (folder / str(number)).mkdir()
-        given.append([str(folder / str(number)), program])
-    command = [sys.executable, "-c", f"{BLOCK}{loaded}\n{FORKS}", there]
-    done = subprocess.run(command, input=json.dumps(given), capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    return dict(zip(programs, json.loads(done.stdout), strict=True))
+def run_all(programs, loaded, *, there="", folder):
+    """The (status, stdout, stderr) of each of some programs, by its name. They begin with the same modules, and in folders of their own."""
+    folders = [folder / str(number) for number in range(len(programs))]
+    for one in folders:
+        one.mkdir()
+    done = forks.run_each(list(zip(folders, programs.values(), strict=True)), BLOCK + loaded, there)
+    return dict(zip(programs, done, strict=True))
 
 
 @functools.cache
@@ -208,7 +183,7 @@ with penstock.publish("log:thin/e") as pub, archive.record("log:thin/e"):
                 tried = f"try:\n    {code}\nexcept penstock.Unsupported as error:\n    print(error)"
                 programs[what] = f"{setting if 'here' in code else ''}\n{tried}"
         loaded = f"import penstock.record, {there or 'sys'}"
-        said |= run_each(programs, loaded, there=there, folder=tmp_path_factory.mktemp("errors"))
+        said |= run_all(programs, loaded, there=there, folder=tmp_path_factory.mktemp("errors"))
     return said
 
 
@@ -232,7 +207,7 @@ def commands(tmp_path_factory):
     code = "penstock.Archive('a'); sys.exit(run({!r}))"
     programs = {name: code.format(arguments) for name, (_, *arguments) in COMMANDS.items()}
     loaded = "penstock.Archive; from penstock.cli import run"
-    return run_each(programs, loaded, there="typer,rich,psutil", folder=tmp_path_factory.mktemp("commands"))
+    return run_all(programs, loaded, there="typer,rich,psutil", folder=tmp_path_factory.mktemp("commands"))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
