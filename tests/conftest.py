@@ -94,6 +94,7 @@ GROUPS = {
     "tests/docs/": "pages",
     "tests/storage/": "storage",
     "tests/cli/test_any_arguments.py": "arguments",
+    "tests/front/test_extras.py": "extras",
     "tests/cli/test_monitor_page.py": "browser",
     "tests/typing/": "types",
     "tests/tidy/test_orders.py": "orders",

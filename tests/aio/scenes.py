@@ -16,6 +16,7 @@ import penstock
 from penstock._native import core
 
 WAIT = 15.0  # seconds: longer is a hang
+SMALL = {"capacity": 1 << 16, "max_pipes": 8}  # of pipes: the kernel clears 32 MiB for one of the usual size
 OUTSTANDING = 8  # messages that a scene lets lie about, so that lossy kinds lose none
 _numbers = itertools.count()
 
@@ -91,7 +92,7 @@ class Asking(Scene):
 
     def __init__(self, channel: str, served: bool) -> None:
         self.channel = channel
-        self.handle = penstock.join(channel, role="request")
+        self.handle = _join("request")(channel)
         self.server: Any = None
         if served:
             self._serve()
@@ -371,7 +372,9 @@ def _subscribe(conflate: bool | None = None, **options: Any) -> Callable[[str], 
 
 
 def _join(role: str, **options: Any) -> Callable[..., Any]:
-    return lambda channel, _=None: penstock.join(channel, role=role, **options)
+    return lambda channel, _=None: penstock.join(
+        channel, role=role, **(SMALL if channel.startswith("pipe") else {}), **options
+    )
 
 
 def _frame(sender: Any, number: int) -> None:
@@ -417,8 +420,8 @@ def _made() -> dict[str, Receives]:
         "early log": Receives(
             handles.NativeSubscription, "log:a", penstock.subscribe, _publish(codec="json", **small), value
         ),
-        "early pipe": Receives(pipe.PipePuller, "pipe:a", penstock.subscribe, _publish(codec="json"), value),
-        "ring": Receives(handles.NativeSubscription, "ring:a", _subscribe(), _publish(), _send),
+        "early pipe": Receives(pipe.PipePuller, "pipe:a", penstock.subscribe, _publish(codec="json", **SMALL), value),
+        "ring": Receives(handles.NativeSubscription, "ring:a", _subscribe(capacity=1 << 16), _publish(), _send),
         "frames": Receives(
             frames.FrameSubscription,
             "frames:a",
@@ -431,13 +434,13 @@ def _made() -> dict[str, Receives]:
         "sync": Receives(
             sync.SyncMember,
             "sync:a",
-            lambda channel: penstock.join(channel, name="r"),
+            lambda channel: penstock.join(channel, name="r", capacity=1 << 16),
             lambda channel, _: penstock.join(channel, name="w"),
             lambda sender, number: sender.send(b"%d" % number),
             body,
         ),
-        "pipe": Receives(pipe.PipePuller, "pipe:a", _subscribe(), _publish(), _send),
-        "pipe-json": Receives(pipe.PipePuller, "pipe:a", _subscribe(codec="json"), _publish(), value),
+        "pipe": Receives(pipe.PipePuller, "pipe:a", _subscribe(**SMALL), _publish(), _send),
+        "pipe-json": Receives(pipe.PipePuller, "pipe:a", _subscribe(codec="json", **SMALL), _publish(), value),
         "pair": Receives(sockets.PipePair, "pipe:a", _join("pair"), _join("pair"), _send, lends=True, ends=True),
         "dealer": Receives(
             sockets.PipeDealer,

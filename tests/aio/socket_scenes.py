@@ -9,7 +9,8 @@ import penstock
 from penstock.kinds.pipe import replies, requests, socket_base, sockets
 
 WAIT = 15.0
-FULL = {"max_messages": 2}
+SMALL = {"capacity": 1 << 16, "max_pipes": 8}
+FULL = {"max_messages": 2, **SMALL}
 
 
 class Filled:
@@ -49,7 +50,7 @@ class Awaited:
     after_kill = "waits"
 
     def __init__(self, channel: str) -> None:
-        self.channel, self.handle, self.other = channel, penstock.join(channel, role="pair"), None
+        self.channel, self.handle, self.other = channel, penstock.join(channel, role="pair", **SMALL), None
 
     async def wait(self, number: int) -> int:
         await self.handle.wait_for_readers_async(1)
@@ -74,7 +75,7 @@ class Asked:
     after_kill = "waits"
 
     def __init__(self, channel: str) -> None:
-        self.handle = penstock.join(channel, role="request")
+        self.handle = penstock.join(channel, role="request", **SMALL)
         self.server = penstock.join(channel, role="reply")
 
     async def wait(self, number: int) -> Any:
@@ -133,7 +134,7 @@ class Served:
     after_kill = "waits"
 
     def __init__(self, channel: str) -> None:
-        self.handle = penstock.join(channel, role="reply")
+        self.handle = penstock.join(channel, role="reply", **SMALL)
         self.asks = penstock.join(channel, role="request")
 
     async def wait(self, number: int) -> int:

@@ -3,9 +3,9 @@ The commands run without the rights that a superuser has."""
 
 import os
 import shutil
-import subprocess
-import sys
+from pathlib import Path
 
+import forks
 import pytest
 
 import penstock
@@ -23,15 +23,15 @@ def held(archive):
             os.chmod(os.path.join(folder, name), 0o600)
 
 
-def without_rights(*words):
-    """The status and the output of a command whose user has no more rights than others."""
+def without_rights(*commands):
+    """The status and the output of each of some commands, whose user has no more rights than others."""
     if os.geteuid() == 0 and shutil.which("setpriv") is None:
         pytest.skip("a superuser may read and write everything, and there is no setpriv")
     before = WITHOUT_RIGHTS if os.geteuid() == 0 else []
-    command = [*before, sys.executable, "-m", "penstock", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stdout + done.stderr
+    programs = [(Path.cwd(), f"sys.exit(run({[str(word) for word in words]!r}))") for words in commands]
+    done = forks.run_each(programs, "from penstock.cli import run", before=before)
+    assert not [error for _, _, error in done if "Traceback" in error]
+    return [(status, said + error) for status, said, error in done]
 
 
 def contents(archive):
@@ -44,12 +44,11 @@ def test_a_file_that_may_not_be_read_is_no_damage(held, tmp_path, pattern):
     files = list((held.path / "recordings" / "00000002").glob(pattern))
     for file in files:
         file.chmod(0)
-    status, said = without_rights("verify", held.path)
+    (status, said), _ = without_rights(("verify", held.path), ("repair", held.path))
     assert status == 1
     assert "Permission denied" in said
     assert "1 recording cannot be read, which is not damage" in said
     assert "repair" not in said
-    status, said = without_rights("repair", held.path)
     for file in files:
         file.chmod(0o600)
     assert contents(held) == before, "nothing was moved, cut or written again"
@@ -59,7 +58,7 @@ def test_a_file_that_may_not_be_read_is_no_damage(held, tmp_path, pattern):
 def test_an_unreadable_export_is_refused_and_not_called_damaged(held, tmp_path):
     (file,) = (held.path / "recordings" / "00000002").glob("*.seg")
     file.chmod(0)
-    status, said = without_rights("export", held.path, tmp_path / "out", "--csv")
+    ((status, said),) = without_rights(("export", held.path, tmp_path / "out", "--csv"))
     assert status == 1
     assert str(file) in said
     assert "Permission denied" in said
@@ -70,7 +69,7 @@ def test_an_unreadable_export_is_refused_and_not_called_damaged(held, tmp_path):
 def test_an_unreadable_recording_is_not_reported_missing(held):
     folder = held.path / "recordings" / "00000002"
     folder.chmod(0)
-    status, said = without_rights("replay", held.path, "log:b")
+    ((status, said),) = without_rights(("replay", held.path, "log:b"))
     folder.chmod(0o700)
     assert status == 1
     assert "The channel of 2 cannot be read" in " ".join(said.split())
@@ -80,7 +79,7 @@ def test_a_recorder_says_at_once_that_it_may_not_write(held):
     """Without waiting for a first message, which may never come."""
     recordings = held.path / "recordings"
     recordings.chmod(0o500)
-    status, said = without_rights("record", held.path, "log:never")
+    ((status, said),) = without_rights(("record", held.path, "log:never"))
     recordings.chmod(0o700)
     assert status == 1
     assert f"{recordings} cannot be written" in said
@@ -89,7 +88,7 @@ def test_a_recorder_says_at_once_that_it_may_not_write(held):
 
 def test_a_recorder_reports_at_once_an_archive_it_cannot_make(tmp_path):
     (tmp_path / "others").mkdir(mode=0o500)
-    status, said = without_rights("record", tmp_path / "others" / "new", "log:never")
+    ((status, said),) = without_rights(("record", tmp_path / "others" / "new", "log:never"))
     assert status == 1
     assert "cannot make an archive" in said
 
@@ -97,7 +96,7 @@ def test_a_recorder_reports_at_once_an_archive_it_cannot_make(tmp_path):
 def test_a_reader_needs_no_right_to_write(held):
     for path in [held.path, *held.path.rglob("*")]:
         path.chmod(0o500 if path.is_dir() else 0o400)
-    for words in (["verify"], ["recordings"], ["replay", "log:a"]):
-        status, said = without_rights(words[0], held.path, *words[1:])
+    commands = ("verify", held.path), ("recordings", held.path), ("replay", held.path, "log:a")
+    for status, said in without_rights(*commands):
         assert status == 0, said
     assert penstock.Archive(held.path).verify() == []

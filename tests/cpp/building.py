@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,11 +17,40 @@ OUT = ROOT / "build" / "cpp"
 
 
 def built(source: Path) -> Path:
-    """The folder with the programs of a CMake project, built if it is not up to date. Skips without CMake or a compiler."""
-    if shutil.which("cmake") is None or (shutil.which("c++") is None and shutil.which("g++") is None):
-        pytest.skip("there is no CMake or no C++ compiler here")
+    """The folder with the programs of a CMake project, built if it is not up to date."""
     out = OUT / source.relative_to(ROOT)
     out.mkdir(parents=True, exist_ok=True)
+    _build(source, out)
+    return out
+
+
+def built_as_one(source: Path) -> Path:
+    """A program that is each of a project's, by its first argument. It is built as the project says, but is compiled once: the compiler takes
+    twelve seconds for the headers of each."""
+    together, parts, recipe = OUT / "together", [], (source / "CMakeLists.txt").read_text()
+    (names,) = re.findall(r"foreach\(program (.*)\)", recipe)
+    for name in names.split():
+        code = (source / f"{name}.cpp").read_text().rstrip()
+        assert code.endswith("}"), "it ends with main"
+        parts.append(re.sub(r"int main\(.*\)", f"int {name}(int argc, char **argv)", code[:-1]) + "return 0;\n}\n")
+        parts.append(f'static const bool is_{name} = (programs["{name}"] = {name});')
+    head = "#include <map>\n#include <string>\nstatic std::map<std::string, int (*)(int, char **)> programs;\n"
+    main = "int main(int argc, char **argv) { return programs.at(argv[1])(argc - 1, argv + 1); }\n"
+    files = {"CMakeLists.txt": recipe.replace(names, "together"), "together.cpp": "\n".join([head, *parts, main])}
+    files |= {header.name: header.read_text() for header in source.glob("*.hpp")}
+    together.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        if not (together / name).exists() or (together / name).read_text() != text:
+            (together / name).write_text(text)
+    _build(together, together / "build")
+    return together / "build" / "together"
+
+
+def _build(source: Path, out: Path) -> None:
+    """Builds a CMake project in a folder. Skips without CMake or a compiler."""
+    if shutil.which("cmake") is None or (shutil.which("c++") is None and shutil.which("g++") is None):
+        pytest.skip("there is no CMake or no C++ compiler here")
+    out.mkdir(exist_ok=True)
     prefix = subprocess.run(
         [sys.executable, "-m", "penstock.cmake"], capture_output=True, text=True, check=True
     ).stdout.strip()
@@ -39,7 +69,6 @@ def built(source: Path) -> Path:
             ]
         )
         _run(["cmake", "--build", str(out)])
-    return out
 
 
 def _run(command: list[str]) -> None:

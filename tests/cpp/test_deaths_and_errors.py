@@ -34,11 +34,11 @@ time.sleep(3600)
 @pytest.fixture
 def robot():
     """The programs of the robot, by name."""
-    out = building.built(EXAMPLES)
+    cpp = building.built_as_one(EXAMPLES)
     return {
-        "camera": [out / "camera", "100"],
-        "controller": [out / "controller"],
-        "logger": [out / "logger"],
+        "camera": [cpp, "camera", "100"],
+        "controller": [cpp, "controller"],
+        "logger": [cpp, "logger"],
         "robot": [sys.executable, EXAMPLES / "robot.py"],
     }
 
@@ -237,8 +237,11 @@ def test_what_has_no_effect_is_refused_in_one_line(end):
 
 
 def test_a_field_that_is_named_twice_does_not_compile(tmp_path):
+    """With the header of structs alone, which penstock.hpp includes: the compiler takes a tenth of the time."""
     compiler = shutil.which("c++") or shutil.which("g++") or pytest.skip("there is no C++ compiler here")
-    (tmp_path / "a.cpp").write_text("#include <penstock.hpp>\nstruct D { int x; };\nPENSTOCK_STRUCT(D, x, x);\n")
+    (tmp_path / "a.cpp").write_text(
+        "#include <front/struct_fields.hpp>\nstruct D { int x; };\nPENSTOCK_STRUCT(D, x, x);\n"
+    )
     command = [compiler, "-std=c++20", "-fsyntax-only", "-I", penstock.get_include(), str(tmp_path / "a.cpp")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode != 0

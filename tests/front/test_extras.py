@@ -1,10 +1,12 @@
 """Without optional packages: channels and recorders work, and everything else names its extra in one sentence."""
 
+import functools
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+import forks
 import pytest
 
 from penstock.util.extras import EXTRAS
@@ -120,6 +122,16 @@ def run(program, *arguments, there="", folder):
     )
 
 
+def run_all(programs, loaded, *, there="", folder):
+    """The (status, stdout, stderr) of each of some programs, by its name. They begin with the same modules, and in folders of their own."""
+    folders = [folder / str(number) for number in range(len(programs))]
+    for one in folders:
+        one.mkdir()
+    done = forks.run_each(list(zip(folders, programs.values(), strict=True)), BLOCK + loaded, there)
+    return dict(zip(programs, done, strict=True))
+
+
+@functools.cache
 def packages(extra):
     """The packages that an extra brings, as the Makefile reads them."""
     done = subprocess.run(
@@ -155,19 +167,32 @@ def test_a_recorder_works_without_optional_packages(tmp_path):
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
-@pytest.mark.parametrize("what", ERRORS)
-def test_a_missing_package_is_one_sentence_with_its_extra(what, tmp_path):
-    extra, code, there = (*ERRORS[what], "")[:3]
+@pytest.fixture(scope="module")
+def errors(tmp_path_factory):
+    """What each error's program says. Programs that have the same packages share what `import penstock` and an archive load."""
     setting = """
 archive = penstock.Archive("here")
 with penstock.publish("log:thin/e") as pub, archive.record("log:thin/e"):
     pub.send(b"x")
 """
-    tried = f"try:\n    {code}\nexcept penstock.Unsupported as error:\n    print(error)"
-    done = run(f"{setting if 'here' in code else ''}\n{tried}", there=there, folder=tmp_path)
-    assert done.stderr == ""
-    assert done.stdout.count("\n") == 1
-    assert done.stdout.endswith(f": pip install 'penstock[{extra}]'\n")
+    said = {}
+    for there in {(*error, "")[2] for error in ERRORS.values()}:
+        programs = {}
+        for what, (_, code, *packages) in ERRORS.items():
+            if packages == [there] * bool(there):
+                tried = f"try:\n    {code}\nexcept penstock.Unsupported as error:\n    print(error)"
+                programs[what] = f"{setting if 'here' in code else ''}\n{tried}"
+        loaded = f"import penstock.record, {there or 'sys'}"
+        said |= run_all(programs, loaded, there=there, folder=tmp_path_factory.mktemp("errors"))
+    return said
+
+
+@pytest.mark.parametrize("what", ERRORS)
+def test_a_missing_package_is_one_sentence_with_its_extra(what, errors):
+    _, said, warned = errors[what]
+    assert warned == ""
+    assert said.count("\n") == 1
+    assert said.endswith(f": pip install 'penstock[{ERRORS[what][0]}]'\n")
 
 
 def test_the_command_without_its_extra_says_what_to_install(tmp_path):
@@ -176,11 +201,18 @@ def test_the_command_without_its_extra_says_what_to_install(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (1, "", told)
 
 
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory):
+    """What each command says. They share what every command loads."""
+    code = "penstock.Archive('a'); sys.exit(run({!r}))"
+    programs = {name: code.format(arguments) for name, (_, *arguments) in COMMANDS.items()}
+    loaded = "penstock.Archive; from penstock.cli import run"
+    return run_all(programs, loaded, there="typer,rich,psutil", folder=tmp_path_factory.mktemp("commands"))
+
+
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_without_its_extra_says_what_to_install(name, tmp_path):
-    extra, *arguments = COMMANDS[name]
-    code = f"penstock.Archive('a'); from penstock.cli import run; sys.exit(run({arguments!r}))"
-    done = run(code, there="typer,rich,psutil", folder=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert done.stderr.endswith(f": pip install 'penstock[{extra}]'\n")
+def test_a_command_without_its_extra_says_what_to_install(name, commands):
+    status, _, said = commands[name]
+    assert status == 1
+    assert said.count("\n") == 1
+    assert said.endswith(f": pip install 'penstock[{COMMANDS[name][0]}]'\n")

@@ -10,6 +10,7 @@ import pytest
 
 import penstock
 from penstock.channels.storage import files
+from penstock.record.write import append
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -108,8 +109,20 @@ def test_an_error_counts_members_as_the_option_does():
 
 
 def test_an_append_that_is_too_large_names_its_channel(archive):
-    """And not the channel within the process that it goes through."""
+    """Before a byte of it is written."""
     large = bytes((1 << 30) + 1)
-    with pytest.raises(penstock.TooLarge, match=r"^log:z: a message of 1073741825 bytes"):
-        archive.append("log:z", [large])
+    with pytest.raises(penstock.TooLarge, match=r"^log:z: a message of 1073741825 bytes; the largest is 1073741824$"):
+        archive.append("log:z", [b"x", large])
+    assert archive.list() == []
+
+
+def test_an_append_that_fails_names_its_channel(archive, monkeypatch):
+    """And not the channel within the process that it goes through."""
+
+    def turn(self, subscription, segment):
+        raise penstock.Busy(f"{subscription.channel}: it is busy")
+
+    monkeypatch.setattr(append._LogFiller, "turn", turn)
+    with pytest.raises(penstock.Busy, match=r"^log:z: it is busy$"):
+        archive.append("log:z", [b"x"])
     assert archive.list() == []

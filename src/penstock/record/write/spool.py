@@ -13,11 +13,12 @@ from types import TracebackType
 from typing import Self
 
 from penstock.channels.checks import whole
-from penstock.errors import Invalid, SystemFailure
+from penstock.errors import Invalid, SystemFailure, TooLarge
 from penstock.util.clock import Clock
 from penstock.util.units import LEAST, MOST
 
 MEMORY_BYTES = 16 << 20
+MESSAGE_MAX = 1 << 30  # bytes of a message, as on any log
 _HEAD = struct.Struct("<qQ")  # a message's time, and its length
 
 
@@ -54,7 +55,9 @@ class Spool:
                     raise Invalid(f"{channel}: times_ns has {self._count} times, and there are more messages")
                 if type(time_ns) is not int or not LEAST <= time_ns <= MOST:
                     time_ns = _time(time_ns, channel)
-                self._write(_HEAD.pack(time_ns, memoryview(body).nbytes))
+                if (length := memoryview(body).nbytes) > MESSAGE_MAX:
+                    raise TooLarge(f"{channel}: a message of {length} bytes; the largest is {MESSAGE_MAX}")
+                self._write(_HEAD.pack(time_ns, length))
                 self._write(body)
                 self._count += 1
             if times is not None and next(times, None) is not None:
