@@ -28,6 +28,7 @@ from penstock.tables.delta.places import Place
 from penstock.tables.folder import Folder, erased_spans, locked
 from penstock.tables.options import Given, Options, Outcome
 from penstock.tables.rebuilding import How, rebuild, write_all
+from penstock.tables.restoring import continue_restored
 from penstock.tables.schemas import of_stream, recording_key
 from penstock.tables.state import Row, Stored, cut_predicate, sql_text
 from penstock.tables.work.engine import Engine, LocalEngine, Progress
@@ -128,7 +129,7 @@ class Pipeline:
         folder.damaged = self.damaged
         for one in folder.all():
             if one.restored and self.options.restored is not None:
-                keep.continue_restored(one, folder, survey, self.options.restored)
+                continue_restored(one, folder, survey, self.options.restored)
             one.check()
         known = {one.info.channel for one in survey.recordings} | set(folder.streams)
         known |= {row["channel"] for row in folder.messages.state.done}
