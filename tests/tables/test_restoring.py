@@ -65,6 +65,17 @@ def test_the_missing_part_of_a_purged_recording_is_named(archive, out, tmp_path,
         assert len(rows(out, "streams/log_x")) == 30
 
 
+def test_a_refill_whose_run_fails_later_still_names_what_is_missing(archive, out, caplog):
+    for first in (0, 10):
+        fill(archive, "log:x", first, 10)
+        pipeline.run(archive.path, out)
+    archive.purge(1)
+    deltalake.DeltaTable(out / "messages").restore(0)
+    with pytest.raises(penstock.Invalid, match="cannot be rebuilt"):
+        pipeline.run(archive.path, out, restored="refill", rebuild=["log:x"])
+    assert f"from position {10 * MESSAGE} to {20 * MESSAGE} were not brought back" in caplog.text
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("how", ["restore", "vacuumed", "compacted", "backup"])
 def test_a_purged_recording_that_is_whole_is_not_named(archive, out, tmp_path, name, how):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.errors import Invalid, NotFound, SystemFailure
+from penstock.errors import Corrupt, Invalid, NotFound, SystemFailure
 from penstock.record import Moment
 from penstock.tables.delta.places import Place
 from penstock.tables.delta.table import Table
@@ -123,8 +123,12 @@ def erase(
     place = Place.of(out)
     if not names(place):
         raise NotFound(f"{place} holds no tables")
+    left_out: list[str] = []
     with locked(place):
-        return erase_in(Folder(place, []), stream, span[0], min(span[1], time.time_ns()))
+        count = erase_in(Folder(place, left_out), stream, span[0], min(span[1], time.time_ns()))
+    if left_out:
+        raise Corrupt(f"{left_out[0]}; nothing is erased there, and {count} messages are elsewhere")
+    return count
 
 
 def erase_in(folder: Folder, stream: str | None, since: int, until: int) -> int:

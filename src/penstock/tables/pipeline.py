@@ -7,6 +7,7 @@ them; here, on the driver, their files become commits.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,6 +36,7 @@ from penstock.tables.work.engine import Engine, LocalEngine, Progress
 from penstock.tables.work.tasks import MESSAGES_TABLE, SAMPLE, STREAM_TABLE
 from penstock.util.storage import where
 
+log = logging.getLogger("penstock")
 COMMIT_RANGES = 64
 EXPIRE_SECONDS = 60.0  # between two looks for rows that are too old
 
@@ -87,9 +89,17 @@ class Pipeline:
     # ---- one pass ----
 
     def step(self) -> Outcome:
-        """One pass. `left_out` lists what is not in the tables."""
-        begun = time.monotonic()
+        """One pass. `left_out` lists what is not in the tables; if it fails, that is logged."""
         self.damaged, self._erased = [], 0
+        try:
+            return self._step()
+        except BaseException:
+            for text in self.damaged:
+                log.warning("%s", text)
+            raise
+
+    def _step(self) -> Outcome:
+        begun = time.monotonic()
         survey = ReadPlanner(self.archive, on_skip=self.damaged.append)
         folder = self._open_folder(survey)
         self._follow_cuts(folder, survey)

@@ -31,6 +31,9 @@ STATE = "_penstock"  # a folder in the table: readers and VACUUM leave folders w
 APP = "penstock"  # the application whose transactions say which state is the table's
 SETTINGS = {"delta.checkpointInterval": "20"}  # a reader opens a checkpoint and the commits since
 ATTEMPTS = 5  # of a commit between which others commit
+OWNER = (
+    "owner"  # in a state: the pipeline that made the table; every commit with that state has a transaction of its name
+)
 UNCOMMITTED_S = 3600.0  # by then, a writer has committed its state or is dead
 
 
@@ -73,7 +76,8 @@ class Table:
         late = [one for one in schema if holds_local_times_in_maps(one.type)]
         if late:  # delta-rs gives such a column the feature that it takes only where there is a table
             rest = pa.schema([one for one in schema if one not in late])
-            made = cls.create(place, rest, name=name, description=description)
+            begun = None if state is None else {key: state[key] for key in state if key == OWNER}
+            made = cls.create(place, rest, state=begun, name=name, description=description)
             made.commit(adds, schema=schema, state=state, marks=marks)
             return made
         place.make()
@@ -165,6 +169,10 @@ class Table:
     def mark(self, app: str) -> int | None:
         """The version of an application's last transaction."""
         return self._found.transaction_version(app)
+
+    def is_by(self, owner: str) -> bool:
+        """Whether a pipeline made it."""
+        return self.mark(_app(owner)) is not None
 
     def has_same_rows(self, since: int) -> bool:
         """Whether rows and columns are those of an earlier version, as far as the log says."""
@@ -373,6 +381,10 @@ def _actions(adds: Sequence[Added], removes: Iterable[str] = ()) -> list[Any]:
     return [*fresh, *(RemoveAction(path, True, now) for path in removes)]
 
 
+def _app(owner: str) -> str:
+    return f"{APP}/{owner}"
+
+
 def _state_file(number: int) -> str:
     return f"state-{number}.json"
 
@@ -390,6 +402,8 @@ def _next(
         number = max(time.time_ns(), before + 1)  # no killed writer has used it
         (place / STATE).write(_state_file(number), json.dumps(state).encode())
         transactions.append(Transaction(APP, number))
+        if state.get(OWNER):
+            transactions.append(Transaction(_app(state[OWNER]), number))
     return number, CommitProperties(app_transactions=transactions, max_commit_retries=retries)
 
 
