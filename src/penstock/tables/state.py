@@ -139,7 +139,7 @@ class Known:
             self._rows[folder] = {
                 **about,
                 "stamp": stamp(self._place / folder, table.version),
-                "sum": _sum(self._place / folder, table.version),
+                "sum": table.checksum(),
                 "state": state.to_json(),
             }
 

@@ -11,6 +11,7 @@ import json
 import math
 import re
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
@@ -42,6 +43,7 @@ class Table:
 
     def __init__(self, place: Place, found: DeltaTable) -> None:
         self.place, self._found = place, found
+        self._read = -1, 0  # the last commit that was read, and its checksum
 
     @classmethod
     def open(cls, place: Place, version: int | None = None) -> Table | None:
@@ -196,9 +198,17 @@ class Table:
     def _actions(self, version: int) -> list[dict[str, Any]] | None:
         """What a commit did; None if the log does not go back so far."""
         try:
-            return [json.loads(line) for line in (self.place / LOG).read(f"{version:020d}.json").splitlines()]
+            content = (self.place / LOG).read(f"{version:020d}.json")
         except FileNotFoundError:
             return None
+        self._read = version, zlib.crc32(content)
+        return [json.loads(line) for line in content.splitlines()]
+
+    def checksum(self) -> int | None:
+        """Of the newest commit's file; None if the log has it no more. After `operations` it is known."""
+        if self._read[0] != self.version:
+            self._actions(self.version)
+        return self._read[1] if self._read[0] == self.version else None
 
     def delete(self, predicate: str, state: Mapping[str, Any]) -> int:
         """Deletes rows by a predicate of SQL, and remembers `state`, in one commit. How many rows. Files without such rows stay."""
