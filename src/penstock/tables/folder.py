@@ -18,7 +18,8 @@ from penstock.columns.parts import table_name
 from penstock.errors import Busy, Invalid, PenstockError, SystemFailure
 from penstock.record.format.intervals import Interval
 from penstock.tables.delta.places import LOG, Place, has_log
-from penstock.tables.delta.table import OWNER, STATE, Table
+from penstock.tables.delta.table import Table
+from penstock.tables.delta.transactions import OWNER, STATE
 from penstock.tables.schemas import LOSSES, MESSAGES
 from penstock.tables.state import Key, Known, Row, Stored, sql_text
 

@@ -20,7 +20,8 @@ from penstock.record import RecordingInfo, Truncation, intervals
 from penstock.record.format.intervals import Interval
 from penstock.tables.delta.files import Added
 from penstock.tables.delta.places import LOG, Place
-from penstock.tables.delta.table import OWNER, Table
+from penstock.tables.delta.table import Table
+from penstock.tables.delta.transactions import OWNER
 from penstock.tables.schemas import signed
 
 Key = tuple[str, int]  # a channel, and the epoch that its positions belong to
