@@ -78,9 +78,9 @@ def _files_of_a_batch_stay() -> None:
 
 
 def _cut_rows_come_back_with_a_restore() -> None:
-    from penstock.tables import keep
+    from penstock.tables import restoring
 
-    keep.cut_predicate = lambda info, cut: "false"  # type: ignore[attr-defined]
+    restoring.cut_predicate = lambda info, cut: "false"  # type: ignore[attr-defined]
 
 
 def _a_loss_is_told_again() -> None:

@@ -65,7 +65,7 @@ def test_the_missing_part_of_a_purged_recording_is_named(archive, out, tmp_path,
         assert len(rows(out, "streams/log_x")) == 30
 
 
-def test_a_refill_whose_run_fails_later_still_names_what_is_missing(archive, out, caplog):
+def test_a_refill_whose_run_fails_later_names_what_is_missing(archive, out, caplog):
     for first in (0, 10):
         fill(archive, "log:x", first, 10)
         pipeline.run(archive.path, out)
@@ -124,7 +124,7 @@ def test_rows_that_the_state_does_not_know_stay_single(archive, out, name, way, 
         assert len(rows(out, name)) == 10
 
 
-def test_a_refill_keeps_rows_that_the_archive_cannot_read_any_more(archive, out):
+def test_a_refill_keeps_rows_that_are_damaged_in_the_archive(archive, out):
     fill(archive, "log:x", 0, 10)
     pipeline.run(archive.path, out)
     fill(archive, "log:x", 10, 2000)
