@@ -66,9 +66,9 @@ def _a_value_that_does_not_fit_is_dropped() -> None:
 
 
 def _a_restore_is_not_seen() -> None:
-    from penstock.tables.state import Stored
+    from penstock.tables import state
 
-    Stored._set_back = lambda self, table: ""  # type: ignore[method-assign]
+    state.set_back = lambda table, found, since: ""
 
 
 def _files_of_a_batch_stay() -> None:
@@ -78,9 +78,9 @@ def _files_of_a_batch_stay() -> None:
 
 
 def _cut_rows_come_back_with_a_restore() -> None:
-    from penstock.tables import keep
+    from penstock.tables import restoring
 
-    keep.cut_predicate = lambda info, cut: "false"  # type: ignore[attr-defined]
+    restoring.cut_predicate = lambda info, cut: "false"  # type: ignore[attr-defined]
 
 
 def _a_loss_is_told_again() -> None:

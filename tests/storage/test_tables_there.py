@@ -12,7 +12,8 @@ from penstock import tables
 from penstock.errors import Busy, Corrupt, Invalid, NotFound
 from penstock.tables import pipeline
 from penstock.tables.delta.places import Place
-from penstock.tables.delta.table import APP, STATE, Table
+from penstock.tables.delta.table import Table
+from penstock.tables.delta.transactions import APP, STATE
 
 POINT = np.dtype([("t", "f8"), ("tag", "S4")])
 

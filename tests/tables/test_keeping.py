@@ -191,7 +191,7 @@ def test_a_refill_says_what_it_cannot_bring_back(archive, out, tmp_path, how):
         shutil.rmtree(out / "messages")
         shutil.copytree(tmp_path / "backup", out / "messages")
     with pytest.raises(
-        penstock.Corrupt, match=r"messages: \d+ bytes of log:x from position 0 on were not brought back"
+        penstock.Corrupt, match=r"messages: \d+ bytes of log:x from position 0 to 640 were not brought back"
     ):
         pipeline.run(archive.path, out, restored="refill")
     assert len(rows(out, "messages")) == 14

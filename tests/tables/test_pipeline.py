@@ -298,3 +298,21 @@ def test_times_without_a_zone_may_be_in_maps(archive, out, kind):
         pipeline.run(archive.path, out, schema={"log:x": "m " + kind.format("timestamp_ntz")})
         assert len(rows(out, "streams/log_x")) == 10 + more
         fill(archive, "log:x", 10, 10)
+
+
+def test_a_commit_is_read_once(archive, out, monkeypatch):
+    """A table's own commit is looked at for others' RESTORE, and its checksum is remembered."""
+    fill(archive, "log:x", 0, 10)
+    pipeline.run(archive.path, out)
+    fill(archive, "log:x", 10, 10)
+    found, read = [], Place.read
+
+    def counted(self, name):
+        found.append(f"{self.path}/{name}")
+        return read(self, name)
+
+    monkeypatch.setattr(Place, "read", counted)
+    pipeline.run(archive.path, out)
+    commits = [path for path in found if "_delta_log" in path]
+    assert sorted(commits) == sorted(set(commits))
+    assert len(commits) == 2

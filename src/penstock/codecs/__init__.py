@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 import msgspec
 
 from penstock._native import core as _native
-from penstock.codecs import buffers, classes, declared, dtypes, multipart, protobufs, values
+from penstock.codecs import buffers, classes, declared, dtypes, msgpack, multipart, protobufs, values
 from penstock.errors import Corrupt, DecodeError, Invalid, text_of
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def from_spec(spec: dict[str, Any]) -> Codec:
         if kind == "json":
             return Codec(spec, values.to_json, msgspec.json.decode)
         if kind == "msgpack":
-            return Codec(spec, values.to_msgpack, msgspec.msgpack.decode)
+            return Codec(spec, values.to_msgpack, msgpack.decode)
         if kind == "protobuf":
             return Codec(spec, *protobufs.plain_coders(spec))
         if kind == "ros2":

@@ -12,11 +12,14 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from penstock.columns.parts import table_name
 from penstock.errors import Busy, Invalid, PenstockError, SystemFailure
 from penstock.record.format.intervals import Interval
 from penstock.tables.delta.places import LOG, Place, has_log
-from penstock.tables.delta.table import STATE
+from penstock.tables.delta.table import Table
+from penstock.tables.delta.transactions import OWNER, STATE
 from penstock.tables.schemas import LOSSES, MESSAGES
 from penstock.tables.state import Key, Known, Row, Stored, sql_text
 
@@ -25,6 +28,7 @@ LOCK = ".lock"
 log = logging.getLogger("penstock")
 PRIVATE = ".penstock"  # a folder beside the tables
 ERASED = "erased.json"
+PIPELINE = "pipeline.json"
 Have = dict[Key, list[Interval]]
 
 
@@ -76,11 +80,15 @@ class Folder:
 
     def __init__(self, place: Place, damaged: list[str]) -> None:
         self.place, self.damaged = place, damaged
-        self.known = Known(place)
-        self.messages = Stored(place, "messages", self.known, MESSAGES)
-        self.losses = Stored(place, "losses", self.known, LOSSES)
+        self.known, self._owner = Known(place), _identify(place)
+        self.messages = self._stored("messages", MESSAGES)
+        self.losses = self._stored("losses", LOSSES)
+        for built_in in (self.messages, self.losses):
+            if built_in.is_foreign:
+                raise Invalid(self._refusal(built_in))
         self.streams: dict[str, Stored] = {}
         self.left_out: set[str] = set()
+        self._refused: set[str] = set()  # streams of which there is a table that is not the pipeline's
         self.failed: set[str] = set()  # streams whose commit failed: what their tables have is not known
         self._taken: set[str] = set()
         opened: dict[str, Stored] = {}
@@ -89,10 +97,14 @@ class Folder:
             self._taken.add(name)
             if not info.is_file and (one := self._open(name)) is not None:
                 opened[name] = one
-        chosen = tables_of((name, one.name or "") for name, one in opened.items())
+        chosen = tables_of((name, one.name or "") for name, one in opened.items() if not one.is_foreign)
         self.streams = {channel: opened.pop(name) for channel, name in chosen.items()}
-        for one in opened.values():
-            log.warning("%s is a copy of the table of %s: it is left as it is", one.place, one.name)
+        for name, one in opened.items():
+            if one.is_foreign and one.name not in self.streams:
+                self._leave_out(name, Invalid(self._refusal(one)))
+                self._refused.add(one.name or "")
+            else:
+                log.warning("%s is a copy of the table of %s: it is left as it is", one.place, one.name)
         self.erased, self.to_forget = read_erased(place)
         if self.messages.table is None:
             self.messages.state.erased = len(self.erased)
@@ -100,11 +112,20 @@ class Folder:
     def _open(self, name: str) -> Stored | None:
         """The table of a stream in a folder, if there is one."""
         try:
-            one = Stored(self.place, f"{STREAMS}/{name}", self.known)
+            one = self._stored(f"{STREAMS}/{name}")
         except PenstockError as error:
             self._leave_out(name, error)
             return None
         return one if one.name is not None and ":" in one.name else None
+
+    def _stored(self, folder: str, schema: pa.Schema | None = None, channel: str | None = None) -> Stored:
+        return Stored(self.place, folder, self.known, self._owner, schema, channel)
+
+    def _refusal(self, stored: Stored) -> str:
+        return (
+            f"{stored.place} is a table that the pipeline of this folder did not make, and it is left as it is: move it out of {self.place} and "
+            f"run again, which builds the table of {stored.name or stored.folder} from the archive"
+        )
 
     def take_changed(self) -> list[Stored]:
         """The tables that got commits since the last call."""
@@ -119,7 +140,8 @@ class Folder:
 
     def is_left_out(self, channel: str) -> bool:
         """Whether a stream's table cannot be written now."""
-        return channel not in self.streams and (channel in self.failed or table_name(channel) in self.left_out)
+        lost = channel in self.failed or channel in self._refused or table_name(channel) in self.left_out
+        return lost and channel not in self.streams
 
     def fail(self, stored: Stored, error: PenstockError) -> None:
         """A commit to a stream's table failed: nothing is added to it until the folder is opened again."""
@@ -136,7 +158,7 @@ class Folder:
                 number += 1
                 name = f"{table_name(channel)}_{number}"
             self._taken.add(name)
-            self.streams[channel] = Stored(self.place, f"{STREAMS}/{name}", self.known, name=channel)
+            self.streams[channel] = self._stored(f"{STREAMS}/{name}", channel=channel)
             self.streams[channel].state.erased = len(self.erased)
         return self.streams[channel]
 
@@ -255,6 +277,38 @@ def tables_of(named: Iterable[tuple[str, str]]) -> dict[str, str]:
         if channel not in found or folder == table_name(channel):
             found[channel] = folder
     return found
+
+
+def owner_of(place: Place) -> str | None:
+    """The pipeline that made the tables of a folder: by its file, and where a copy of the folder lacks that, by the tables. None if there
+    are none."""
+    return _noted_owner(place) or _owner_of_tables(place)
+
+
+def _noted_owner(place: Place) -> str | None:
+    try:
+        return str(json.loads((place / PRIVATE).read(PIPELINE))["id"])
+    except (FileNotFoundError, ValueError, LookupError, TypeError):
+        return None  # or it is damaged
+
+
+def _owner_of_tables(place: Place) -> str | None:
+    inside = [f"{STREAMS}/{info.base_name}" for info in (place / STREAMS).list()]
+    for name in ("messages", "losses", *inside):
+        with contextlib.suppress(PenstockError):
+            table = Table.open(place / name)
+            if table is not None and (owner := table.state().get(OWNER)):
+                return str(owner)
+    return None
+
+
+def _identify(place: Place) -> str:
+    """The pipeline of a folder; a new one gets a name that no other has."""
+    noted = _noted_owner(place)
+    if noted is None:
+        noted = _owner_of_tables(place) or secrets.token_hex(16)
+        (place / PRIVATE).replace(PIPELINE, json.dumps({"id": noted}).encode())
+    return noted
 
 
 def read_erased(place: Place) -> tuple[list[Row], list[str]]:

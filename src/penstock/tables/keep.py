@@ -1,4 +1,4 @@
-"""Keeping tables: what is old goes, what is small is joined, what must be forgotten is erased, and tables that were set back go on.
+"""Keeping tables: what is old goes, what is small is joined, and what must be forgotten is erased.
 
 Deletion and compaction are delta-rs's own; the pipeline's state is not changed by them, so nothing comes back.
 """
@@ -12,20 +12,16 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.errors import Invalid, NotFound, SystemFailure
-from penstock.record import Moment, Range, ReadPlanner, intervals
-from penstock.record.format.intervals import Interval
-from penstock.tables import losses
+from penstock.errors import Corrupt, Invalid, NotFound, SystemFailure
+from penstock.record import Moment
 from penstock.tables.delta.places import Place
 from penstock.tables.delta.table import Table
 from penstock.tables.folder import Folder, locked
 from penstock.tables.reading import names
-from penstock.tables.schemas import signed
-from penstock.tables.state import Key, Row, Stored, cut_predicate
+from penstock.tables.state import Stored
 from penstock.util.units import LEAST, MOST, interval
 
 SMALL_BYTES = 32 << 20
@@ -127,8 +123,12 @@ def erase(
     place = Place.of(out)
     if not names(place):
         raise NotFound(f"{place} holds no tables")
+    left_out: list[str] = []
     with locked(place):
-        return erase_in(Folder(place, []), stream, span[0], min(span[1], time.time_ns()))
+        count = erase_in(Folder(place, left_out), stream, span[0], min(span[1], time.time_ns()))
+    if left_out:
+        raise Corrupt(f"{left_out[0]}; nothing is erased there, and {count} messages are elsewhere")
+    return count
 
 
 def erase_in(folder: Folder, stream: str | None, since: int, until: int) -> int:
@@ -180,104 +180,3 @@ def _delete_leftovers(folder: Folder, stored: Stored) -> None:
                 found = pq.read_table(source, columns=["timestamp_ns"], filters=wanted, partitioning=None)
             if found.num_rows:
                 stored.place.delete(name)
-
-
-# ---- tables that were set back ----
-
-
-def continue_restored(stored: Stored, folder: Folder, survey: ReadPlanner, way: str) -> None:
-    """Goes on with a table that was set back. way: `keep` leaves out the rows that are gone, `refill` reads them again. Rows behind cuts,
-    and rows that were erased, may have come back with it: they go."""
-    gone: list[str] = []
-    if way == "keep":
-        stored.state = stored.recalled()
-    elif stored is folder.losses:
-        losses.refill(stored)
-    else:
-        before = stored.recalled().intervals()
-        gone = refill(stored, survey)
-        _tell_lost(stored, folder, survey, before)
-    if stored is not folder.losses:
-        for info, cut in survey.cuts:
-            if stored is folder.messages or info.channel == stored.name:
-                gone.append(cut_predicate(info, cut))
-                if cut.token not in stored.state.cuts:
-                    stored.state.forget(info, cut)
-        gone += (erased := folder.erased_since(stored, 0))
-        stored.state.erased = len(folder.erased)
-        if erased:
-            folder.forget({*folder.to_forget, stored.folder})
-    stored.accept(gone)
-
-
-def _tell_lost(stored: Stored, folder: Folder, survey: ReadPlanner, before: Mapping[Key, list[Interval]]) -> None:
-    """Says which positions that a table had neither the table nor the archive has."""
-    mine, held = stored.state.intervals(), survey.held(None)
-    for key, parts in sorted(before.items()):
-        lost = intervals.without(parts, intervals.union([*mine.get(key, []), *held.get(key, [])]))
-        if lost:
-            size = sum(high - low for low, high in lost)
-            folder.damaged.append(
-                f"{stored.place}: {size} bytes of {key[0]} from position {lost[0][0]} on were not brought back: the archive has them no more"
-            )
-
-
-def refill(stored: Stored, survey: ReadPlanner) -> list[str]:
-    """The state of a table follows from its rows: ranges of recordings whose rows are not all there are read again. SQL of what is there
-    of them: it must go in the commit that has the state."""
-    there = _positions(stored)
-    done: list[Row] = []
-    partial: list[Row] = []
-    planned: dict[int, list[Range]] = {}
-    for part in survey.plan(range_bytes=GRAIN):
-        planned.setdefault(part.recording, []).append(part)
-    for info in (one.info for one in survey.recordings):
-        mine = [
-            row for row in stored.state.done if row["channel"] == info.channel and _key(row) == (info.epoch, info.id)
-        ]
-        found = there.get((signed(info.epoch), info.id), np.zeros(0, np.int64))
-        for part in planned.get(info.id, ()):
-            for low, high in intervals.common([(part.start, part.end)], _parts(mine)):
-                count = int(np.searchsorted(found, high) - np.searchsorted(found, low))
-                row: Row = {
-                    "channel": info.channel,
-                    "epoch": info.epoch,
-                    "recording": info.id,
-                    "start": low,
-                    "end": high,
-                }
-                if count == part.messages and (low, high) == (part.start, part.end):
-                    done.append(row)
-                elif count:
-                    partial.append(row)
-    here = {(one.info.epoch, one.info.id) for one in survey.recordings}
-    purged = (row for row in stored.state.done if _key(row) not in here)
-    stored.state.done = [*done, *(row for row in purged if (signed(row["epoch"]), row["recording"]) in there)]
-    stored.state.cover("", 0, 0, [])  # neighbours as one
-    return [
-        f"epoch = {signed(row['epoch'])} AND recording = {row['recording']} AND position >= {row['start']} AND position < {row['end']}"
-        for row in partial
-    ]
-
-
-def _key(row: Row) -> tuple[int, int]:
-    """A recording, whichever archive it is of: each counts its own from 1."""
-    return row["epoch"], row["recording"]
-
-
-def _parts(rows: list[Row]) -> list[Interval]:
-    return intervals.union([(row["start"], row["end"]) for row in rows])
-
-
-def _positions(stored: Stored) -> dict[tuple[int, int], np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """(epoch, recording) → the positions of the rows, in order."""
-    found: dict[tuple[int, int], list[np.ndarray[tuple[int], np.dtype[np.int64]]]] = {}
-    assert stored.table is not None
-    for file in stored.table.files():
-        with stored.place.fs.open_input_file(stored.place.file(file.path)) as source:
-            rows = pq.read_table(source, columns=["epoch", "recording", "position"], partitioning=None)
-        epochs, recordings, positions = (rows[name].to_numpy() for name in ("epoch", "recording", "position"))
-        for key in set(zip(epochs.tolist(), recordings.tolist(), strict=True)):
-            mine = (epochs == key[0]) & (recordings == key[1])
-            found.setdefault((int(key[0]), int(key[1])), []).append(positions[mine])
-    return {key: np.sort(np.concatenate(parts)) for key, parts in found.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -29,9 +30,7 @@ def bring(folder: Folder, survey: ReadPlanner, damage: list[Row], compression: s
         {"channel": gap.channel, "epoch": gap.epoch, "start": gap.start, "end": gap.end, "noted_ns": gap.noted_ns}
         for gap in survey.lost()
     ]
-    known: dict[Key, list[Interval]] = {}
-    for row in stored.state.told:
-        known.setdefault(_key(row), []).append((row["start"], row["end"]))
+    known = by_stream(stored.state.told)
     rows, told = list[Row](), list[Row]()
     for row in fresh:
         for part in intervals.without([(row["start"], row["end"])], intervals.union(known.get(_key(row), []))):
@@ -56,24 +55,50 @@ def bring(folder: Folder, survey: ReadPlanner, damage: list[Row], compression: s
     return len(rows)
 
 
-def refill(stored: Stored) -> None:
-    """The state of a table that was set back follows from its rows: what was told is told again if its row is gone."""
-    there: dict[tuple[str, int], list[Interval]] = {}
-    back: dict[tuple[str, int], list[Interval]] = {}
+def told_by_rows(stored: Stored, told: list[Row], *, is_all: bool) -> list[Row]:
+    """The losses that a table tells which was set back, by its rows. told: what it told before. is_all: those that it has no more count too."""
+    there: list[Row] = []
+    back: list[Row] = []
     for file in stored.table.files() if stored.table is not None else ():
         with stored.place.fs.open_input_file(stored.place.file(file.path)) as source:
-            found = pq.read_table(source, columns=["stream", "epoch", "position", "end", "bytes"], partitioning=None)
+            columns = ["stream", "epoch", "position", "end", "bytes", "noted_ns"]
+            found = pq.read_table(source, columns=columns, partitioning=None)
         for row in found.to_pylist():
             side = there if row["bytes"] > 0 else back
-            side.setdefault((row["stream"], row["epoch"]), []).append((row["position"], row["end"]))
-    kept = []
-    for row in stored.state.told:
-        key = (row["channel"], signed(row["epoch"]))
-        left = intervals.without(intervals.union(there.get(key, [])), intervals.union(back.get(key, [])))
-        kept += [
-            {**row, "start": low, "end": high} for low, high in intervals.common([(row["start"], row["end"])], left)
-        ]
-    stored.state.told = kept
+            epoch, noted = row["epoch"] % (1 << 64), row["noted_ns"]
+            side.append(
+                {
+                    "channel": row["stream"],
+                    "epoch": epoch,
+                    "start": row["position"],
+                    "end": row["end"],
+                    "noted_ns": noted,
+                }
+            )
+    taken, left = by_stream(back), by_stream(there)
+    left = {key: intervals.without(parts, taken.get(key, [])) for key, parts in left.items()}
+    kept = list(told) if is_all else _parts_of(told, left)
+    known = by_stream(told)
+    return kept + _parts_of(there, {key: intervals.without(parts, known.get(key, [])) for key, parts in left.items()})
+
+
+def _parts_of(rows: list[Row], wanted: Mapping[Key, list[Interval]]) -> list[Row]:
+    """The parts of losses at some positions, each once."""
+    made: list[Row] = []
+    rest = {key: list(parts) for key, parts in wanted.items()}
+    for row in rows:
+        parts = intervals.common([(row["start"], row["end"])], rest.get(_key(row), []))
+        made += [{**row, "start": low, "end": high} for low, high in parts]
+        rest[_key(row)] = intervals.without(rest.get(_key(row), []), parts)
+    return made
+
+
+def by_stream(rows: Iterable[Row]) -> dict[Key, list[Interval]]:
+    """The positions of losses."""
+    found: dict[Key, list[Interval]] = {}
+    for row in rows:
+        found.setdefault(_key(row), []).append((row["start"], row["end"]))
+    return {key: intervals.union(parts) for key, parts in found.items()}
 
 
 def _key(row: Row) -> Key:
@@ -103,4 +128,4 @@ def _write_rows(stored: Stored, token: str, rows: list[Row], compression: str) -
     return describe_file(stored.place, part.path)
 
 
-__all__ = ["bring", "refill"]
+__all__ = ["bring", "by_stream", "told_by_rows"]

@@ -7,6 +7,7 @@ them; here, on the driver, their files become commits.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,12 +29,14 @@ from penstock.tables.delta.places import Place
 from penstock.tables.folder import Folder, erased_spans, locked
 from penstock.tables.options import Given, Options, Outcome
 from penstock.tables.rebuilding import How, rebuild, write_all
+from penstock.tables.restoring import continue_restored
 from penstock.tables.schemas import of_stream, recording_key
 from penstock.tables.state import Row, Stored, cut_predicate, sql_text
 from penstock.tables.work.engine import Engine, LocalEngine, Progress
 from penstock.tables.work.tasks import MESSAGES_TABLE, SAMPLE, STREAM_TABLE
 from penstock.util.storage import where
 
+log = logging.getLogger("penstock")
 COMMIT_RANGES = 64
 EXPIRE_SECONDS = 60.0  # between two looks for rows that are too old
 
@@ -86,9 +89,17 @@ class Pipeline:
     # ---- one pass ----
 
     def step(self) -> Outcome:
-        """One pass. `left_out` lists what is not in the tables."""
-        begun = time.monotonic()
+        """One pass. `left_out` lists what is not in the tables; if it fails, that is logged."""
         self.damaged, self._erased = [], 0
+        try:
+            return self._step()
+        except BaseException:
+            for text in self.damaged:
+                log.warning("%s", text)
+            raise
+
+    def _step(self) -> Outcome:
+        begun = time.monotonic()
         survey = ReadPlanner(self.archive, on_skip=self.damaged.append)
         folder = self._open_folder(survey)
         self._follow_cuts(folder, survey)
@@ -128,7 +139,7 @@ class Pipeline:
         folder.damaged = self.damaged
         for one in folder.all():
             if one.restored and self.options.restored is not None:
-                keep.continue_restored(one, folder, survey, self.options.restored)
+                continue_restored(one, folder, survey, self.options.restored)
             one.check()
         known = {one.info.channel for one in survey.recordings} | set(folder.streams)
         known |= {row["channel"] for row in folder.messages.state.done}

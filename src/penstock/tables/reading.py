@@ -17,7 +17,7 @@ from penstock.errors import Corrupt, Invalid, NotFound
 from penstock.tables.delta.files import File
 from penstock.tables.delta.places import Place
 from penstock.tables.delta.table import Table
-from penstock.tables.folder import STREAMS, tables_of
+from penstock.tables.folder import STREAMS, owner_of, tables_of
 
 __all__ = ["BUILT_IN", "names", "open_table", "read", "streams", "uris"]
 
@@ -63,19 +63,21 @@ def names(out: Where) -> list[str]:
 def streams(out: Where) -> dict[str, str]:
     """The streams that have a table: channel → `streams/NAME`."""
     place = Place.of(out)
-    named = [(name.removeprefix(f"{STREAMS}/"), _channel_of(place / name)) for name in names(place) if "/" in name]
+    owner = owner_of(place)
+    inside = [name for name in names(place) if "/" in name]
+    named = [(name.removeprefix(f"{STREAMS}/"), _channel_of(place / name, owner)) for name in inside]
     found = tables_of((name, channel) for name, channel in named if channel is not None and ":" in channel)
     return {channel: f"{STREAMS}/{name}" for channel, name in found.items()}
 
 
-def _channel_of(place: Place) -> str | None:
-    """The channel whose columns a table has. None for a table that cannot be read: it stops no other."""
+def _channel_of(place: Place, owner: str | None) -> str | None:
+    """The channel whose columns a table of a pipeline has. None for another's, and for one that cannot be read: it stops no other."""
     try:
         table = Table.open(place)
     except Corrupt as error:
         log.warning("%s", error)
         return None
-    return None if table is None else table.name
+    return None if table is None or owner is None or not table.is_by(owner) else table.name
 
 
 def _check_name(name: str) -> str:
@@ -86,7 +88,7 @@ def _check_name(name: str) -> str:
 
 def _existing_folder(place: Place, channel: str) -> str:
     usual = f"{STREAMS}/{table_name(channel)}"
-    if _channel_of(place / usual) == channel:
+    if _channel_of(place / usual, owner_of(place)) == channel:
         return usual
     known = streams(place)  # its folder may have any name
     if channel not in known:

@@ -21,6 +21,7 @@ from penstock.record.format.intervals import Interval
 from penstock.tables.delta.files import Added
 from penstock.tables.delta.places import LOG, Place
 from penstock.tables.delta.table import Table
+from penstock.tables.delta.transactions import OWNER
 from penstock.tables.schemas import signed
 
 Key = tuple[str, int]  # a channel, and the epoch that its positions belong to
@@ -40,7 +41,7 @@ class Restored(Invalid):
 class State:
     """done: what was read, each {channel, epoch, recording, start, end}; cuts: that were followed. codecs: of a stream's recordings, by `recording_key`.
     told: losses that are in the table. seen: the table's version when this was written. erased: how many of the folder's erasures the
-    table has followed. rows: how many the table has with the commit of this state; -1 if that is not known."""
+    table has followed. rows: how many the table has with the commit of this state; -1 if that is not known. owner: the pipeline that made it."""
 
     done: list[Row] = field(default_factory=list)
     cuts: list[int] = field(default_factory=list)
@@ -49,6 +50,7 @@ class State:
     seen: int = -1
     erased: int = 0
     rows: int = -1
+    owner: str = ""
 
     def to_json(self) -> Row:
         """As it is kept."""
@@ -138,7 +140,7 @@ class Known:
             self._rows[folder] = {
                 **about,
                 "stamp": stamp(self._place / folder, table.version),
-                "sum": _sum(self._place / folder, table.version),
+                "sum": table.checksum(),
                 "state": state.to_json(),
             }
 
@@ -191,14 +193,20 @@ def _sum(place: Place, version: int) -> int | None:
 class Stored:
     """One table with its state. Opened when it is needed.
 
-    folder: in the folder of tables. schema: of a table that is made now; name: of a stream's table its channel.
+    folder: in the folder of tables. owner: its pipeline. schema: of a table that is made now; name: of a stream's table its channel.
     """
 
     def __init__(
-        self, root: Place, folder: str, known: Known, schema: pa.Schema | None = None, name: str | None = None
+        self,
+        root: Place,
+        folder: str,
+        known: Known,
+        owner: str,
+        schema: pa.Schema | None = None,
+        name: str | None = None,
     ) -> None:
         self.place, self.folder, self.name = root / folder, folder, name
-        self._known, self._schema = known, schema
+        self._known, self._owner, self._schema = known, owner, schema
         self._table: Table | None = None
         self._is_open = False
         self._looked = -1  # the newest version up to which others' commits have been looked at
@@ -207,8 +215,10 @@ class Stored:
         self._counted = -1  # the version that has the rows of the state
         self.restored = ""  # how it was set back, if it was and nobody has said what shall become of that
         self.state = State()
-        self._is_known = (row := known.find(folder)) is not None
-        if row is not None:
+        self.is_foreign = False  # another program's table, or another pipeline's: it is not touched
+        row = known.find(folder)
+        self._is_known = row is not None and row["state"].get(OWNER) == owner
+        if row is not None and self._is_known:
             self.state, self.name, self._looked = State.of(row["state"]), row["name"], row["version"]
             self._mark = row["version"], row["stamp"]
         else:
@@ -229,7 +239,10 @@ class Stored:
         if not self._is_open:
             self._is_open = True
             self._table = Table.open(self.place)
-            if self._table is not None and not self._is_known:
+            self.is_foreign = self._table is not None and not self._table.is_by(self._owner)
+            if self._table is not None and self.is_foreign:
+                self.name = self._table.name
+            elif self._table is not None and not self._is_known:
                 self.state = State.of(self._table.state())
                 self.name, self._looked = self._table.name, self.state.seen
                 self.restored = self._lost_commit(self._table)
@@ -315,7 +328,7 @@ class Stored:
         if table is not None:
             self._look(table)
             self.check()
-        self.state.seen = self._looked
+        self.state.seen, self.state.owner = self._looked, self._owner
         return table
 
     def _end(self) -> None:

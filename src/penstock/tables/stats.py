@@ -13,12 +13,14 @@ MESSAGES = ["stream", "epoch", "position", "timestamp_ns", "recorded_ns", "bytes
 LOSSES = ["stream", "noted_ns", "bytes"]
 ACCURACY = 10_000  # of Spark's percentile_approx: a rank is wrong by 1/10,000 of a window's messages at most
 
+# The difference of two times of the years 1823 to 2116 has 64 bits: others have no latency and no interval, rather than an error.
+NEAR = "case when {0} between -4611686018427387904 and 4611686018427387903 then {0} end"
 # Windows are counted from 1970, also backwards: a division rounds towards zero.
 _SQL = """
 with spaced as (
-  select stream, timestamp_ns, bytes, decode_error, recorded_ns - timestamp_ns as latency_ns,
-         timestamp_ns - lag(timestamp_ns) over (partition by stream, epoch order by position) as interval_ns
-  from {messages}
+  select stream, timestamp_ns, bytes, decode_error, received - sent as latency_ns,
+         sent - lag(sent) over (partition by stream, epoch order by position) as interval_ns
+  from (select *, {sent} as sent, {received} as received from {messages})
 ), found as (
   select stream, {number_of_messages} as number, count(*) as messages, sum(bytes) as bytes,
          {interval_p50} as interval_p50_ns, {interval_p99} as interval_p99_ns,
@@ -79,6 +81,9 @@ def of_duckdb(width: int, messages: str, losses: str) -> str:
 
 def _fill_template(parts: dict[str, str]) -> str:
     made = _SQL
-    for name, text in parts.items():
+    near = {
+        f"{{{name}}}": NEAR.format(column) for name, column in (("sent", "timestamp_ns"), ("received", "recorded_ns"))
+    }
+    for name, text in (parts | near).items():
         made = made.replace(name, text)
     return made

@@ -22,7 +22,8 @@ class Message:
 
 @dataclass
 class Model:
-    """A table. done: keys that it got at any time; edited: rows whose decode_error somebody has set; kept: rows and edits by version;
+    """A table. done: keys that count as read; edited: rows whose decode_error somebody has set; kept: rows and edits by version; was: rows
+    before the first RESTORE; is_vague: where rows that came back end is not known, or which were there before;
     commit: what the log says of the version."""
 
     rows: set = field(default_factory=set)
@@ -32,9 +33,15 @@ class Model:
     id: str = ""
     version: int = -1
     is_restored: bool = False  # by RESTORE, and no run has been told what to do
+    was: set = field(default_factory=set)
+    is_vague: bool = False
     unsure: set = field(default_factory=set)  # rows that may have come and gone: too old
     kept: dict = field(default_factory=dict)
     commit: bytes | None = None
+
+    def refill(self, held):
+        """What becomes of a table that was set back: what is held is read again, and other rows that are gone do not count as read."""
+        self.done -= held | (self.was - self.rows)
 
     def copy(self):
         return replace(

@@ -47,6 +47,7 @@ def work(history):
             return
         history.say(f"{what} of {name}")
         QUIET[what](deltalake.DeltaTable(folder))
+        model.is_vague |= what == "vacuum" and model.is_restored
         unchanged(history, name)
 
 
@@ -79,8 +80,11 @@ def restore(history):
         except deltalake.exceptions.DeltaError:
             return
         history.say(f"restore {name} to {version}")
+        if not model.is_restored:
+            model.was = set(model.rows)
         model.rows, model.edited, model.columns = (type(part)(part) for part in model.kept[version])
         model.is_restored = reader.snapshot(folder).version > model.version or model.is_restored
+        model.is_vague |= bool(model.rows - model.done - history.held_by(name))
         unchanged(history, name)
 
 

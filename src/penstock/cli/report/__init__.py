@@ -146,7 +146,7 @@ def _cards(streams: Sequence[Stream], every: Any) -> list[tuple[str, str]]:
     import numpy as np
 
     seen = [stream.times for stream in streams if len(stream.times)]
-    seconds = (max(times[-1] for times in seen) - min(times[0] for times in seen)) / 1e9 if seen else 0.0
+    seconds = (max(int(times[-1]) for times in seen) - min(int(times[0]) for times in seen)) / 1e9 if seen else 0.0
     lost = sum(stream.lost for stream in streams)
     in_bytes = any(stream.lost_unit == "bytes" for stream in streams)
     return [

@@ -77,7 +77,7 @@ def plots(streams: Sequence[Stream]) -> dict[str, str]:
     """The plots by their names in the page."""
     with_color = list(zip(streams, COLORS * (len(streams) // len(COLORS) + 1), strict=False))
     seen = [stream.times for stream in streams if len(stream.times)]
-    begun, ended = (min(t[0] for t in seen), max(t[-1] for t in seen)) if seen else (0, 0)
+    begun, ended = (min(int(t[0]) for t in seen), max(int(t[-1]) for t in seen)) if seen else (0, 0)
     width = max((ended - begun) / 1e9 / WINDOWS, 1e-3)
     return {
         "rates": both(lambda inches: _rates(with_color, begun, width, inches)),

@@ -34,7 +34,7 @@ class Stream:
     @property
     def rate(self) -> float | None:
         """Messages per second, between the first and the last one. None with fewer than ten messages."""
-        seconds = (self.times[-1] - self.times[0]) / 1e9 if len(self.times) >= FEWEST else 0.0
+        seconds = (int(self.times[-1]) - int(self.times[0])) / 1e9 if len(self.times) >= FEWEST else 0.0
         return (len(self.times) - 1) / seconds if seconds > 0 else None
 
     @property

@@ -8,12 +8,13 @@ import math
 import re
 from collections.abc import Iterator
 from decimal import Decimal
-from functools import partial
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from penstock.codecs.msgpack import SECONDS, STAMP, decode_spared, extensions, headers, of_stamp
 
 Errors = dict[int, str]
 ERROR_MAX = 200
@@ -25,9 +26,7 @@ LONG = r"[1-9][0-9.]{18}"
 MEMBER = re.compile(rb'"\s*:')
 HALF = "a text has half of a surrogate pair, which no UTF-8 has: only the payload has it"
 DOUBLED = "a key is repeated: only the payload has both values"
-STAMP = 0xFF  # the code of MessagePack's time stamps
 STAMPS = (b"\xd7\xff", b"\x08\xff", b"\x0c\xff")  # those of 8 and of 12 bytes begin so
-SECONDS = range(-62_135_596_800, 253_402_300_800)  # of the years 1 to 9999, since 1970
 
 
 class Instant(str):
@@ -186,43 +185,12 @@ def _maps(row: Any) -> Iterator[dict[Any, Any]]:
 
 
 NAN = object()
-FIXED = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
-FIXED |= {
-    0xD4: 2,
-    0xD5: 3,
-    0xD6: 5,
-    0xD7: 9,
-    0xD8: 17,
-    0xDC: 2,
-    0xDD: 4,
-}  # extension types with their codes; lengths of arrays
-# First byte → how many bytes the length has, and how many there are besides those that it counts.
-SIZED = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1)}
-SIZED |= {0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0)}
-
-
-def _headers(item: bytes) -> Iterator[tuple[int, int]]:
-    """Each object of a MessagePack message that was decoded: (where its first byte is, that byte)."""
-    at = 0
-    while at < len(item):
-        first = item[at]
-        yield at, first
-        at += 1
-        if 0xA0 <= first < 0xC0:
-            at += first & 31
-        elif first in (0xDE, 0xDF):
-            at += 2 if first == 0xDE else 4
-        elif first in SIZED:
-            width, more = SIZED[first]
-            at += width + more + int.from_bytes(item[at : at + width], "big")
-        else:
-            at += FIXED.get(first, 0)
 
 
 def _pairs(item: bytes) -> int:
     """How many pairs the maps of a message have."""
     count = 0
-    for at, first in _headers(item):
+    for at, first in headers(item):
         if 0x80 <= first < 0x90:
             count += first & 15
         elif first in (0xDE, 0xDF):
@@ -230,54 +198,30 @@ def _pairs(item: bytes) -> int:
     return count
 
 
-def _extensions(item: bytes) -> Iterator[tuple[int, bytes]]:
-    """(where its code is, its data) of each extension."""
-    for at, first in _headers(item):
-        if 0xD4 <= first <= 0xD8:
-            yield at + 1, item[at + 2 : at + 1 + FIXED[first]]
-        elif first in (0xC7, 0xC8, 0xC9):
-            code = at + 1 + SIZED[first][0]
-            yield code, item[code + 1 : code + 1 + int.from_bytes(item[at + 1 : code], "big")]
-
-
-def _of_stamp(data: bytes) -> tuple[int, int]:
-    """(seconds since 1970, nanoseconds) of a time stamp with both."""
-    if len(data) == 8:
-        number = int.from_bytes(data, "big")
-        return number & ((1 << 34) - 1), number >> 34
-    return int.from_bytes(data[4:], "big", signed=True), int.from_bytes(data[:4], "big")
-
-
 def _is_odd(data: bytes) -> bool:
     """Whether a time stamp is none that a datetime holds."""
     if len(data) not in (8, 12):
         return False
-    seconds, nanoseconds = _of_stamp(data)
+    seconds, nanoseconds = of_stamp(data)
     return nanoseconds % 1000 != 0 or nanoseconds >= 10**9 or seconds not in SECONDS
 
 
 def _with_odd_stamps(item: bytes) -> Any:
     """The message with its times that no datetime holds: `Instant` where they have nanoseconds, extensions where they are far from now.
     None if it has none, or is no message. The decoder would round the ones, and fail at the others."""
-    found = list(_extensions(item))
+    found = list(extensions(item))
     odd = [code for code, data in found if item[code] == STAMP and _is_odd(data)]
     if not odd:
         return None
-    free = next(one for one in range(1, 128) if all(item[code] != one for code, _ in found))
-    spared = bytearray(item)
-    for code in odd:
-        spared[code] = free
     try:
-        return msgspec.msgpack.decode(spared, ext_hook=partial(_spared, free))
-    except (msgspec.MsgspecError, ValueError, RecursionError):  # something else is wrong with it
+        return decode_spared(item, odd, _instant)
+    except (ValueError, RecursionError):  # something else is wrong with it
         return None
 
 
-def _spared(free: int, code: int, data: memoryview) -> Any:
-    if code != free:
-        return msgspec.msgpack.Ext(code, bytes(data))
-    seconds, nanoseconds = _of_stamp(bytes(data))
+def _instant(data: bytes) -> Any:
+    seconds, nanoseconds = of_stamp(data)
     if seconds not in SECONDS or nanoseconds >= 10**9:
-        return msgspec.msgpack.Ext(-1, bytes(data))
+        return msgspec.msgpack.Ext(-1, data)
     moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=seconds)
     return Instant(f"{moment.isoformat()}.{nanoseconds:09d}Z")

@@ -101,8 +101,11 @@ class Ordered:
         positions, times = positions[order], self._times[order]
         before = planned.time_before() if len(times) else None
         self._intervals = np.zeros(len(times), np.int64)
-        self._intervals[order] = np.diff(times, prepend=before if before is not None else times[:1])
-        self._alone = np.zeros(len(times), bool)  # there was no message before it, or a loss
+        earlier = np.concatenate([times[:1] if before is None else [before], times[:-1]]) if len(times) else times
+        apart = times - earlier
+        self._intervals[order] = apart
+        self._alone = np.zeros(len(times), bool)  # there was no message before it, or a loss, or it is centuries away
+        self._alone[order] = (apart < 0) != (times < earlier)
         if len(times) and before is None:
             self._alone[order[0]] = True
         self._lost = np.zeros(len(times), np.int64)

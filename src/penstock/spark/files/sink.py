@@ -19,7 +19,7 @@ from penstock.errors import Invalid
 from penstock.spark.runtime.workers import in_a_line
 from penstock.tables.delta.files import Added, describe_file
 from penstock.tables.delta.places import Place
-from penstock.tables.delta.table import STATE
+from penstock.tables.delta.transactions import STATE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,4 +1,4 @@
-"""One Delta table: a snapshot of its log, and commits to it, each made exactly once. The only module that knows `deltalake`.
+"""One Delta table: a snapshot of its log, and commits to it, each made exactly once. This module and `transactions` are the only ones that know `deltalake`.
 
 Log operations only: Parquet files are written and read by others. A table's writer keeps its notes in the table's state, a JSON
 document that changes with a commit or not at all; see docs/design/tables.md.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import re
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
@@ -21,14 +21,21 @@ from penstock.errors import Busy, Corrupt, Invalid, NotFound, PenstockError
 from penstock.tables.delta.files import Added, File, holds_local_times, holds_local_times_in_maps, same_type
 from penstock.tables.delta.places import LOG, Place, clear, has_log
 from penstock.tables.delta.rules import check_rules
+from penstock.tables.delta.transactions import (
+    APP,
+    OWNER,
+    STATE,
+    app_of,
+    file_actions,
+    load_deltalake,
+    next_state,
+    state_file,
+)
 from penstock.util.errors_in_text import in_one_line
-from penstock.util.extras import explain_missing
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-STATE = "_penstock"  # a folder in the table: readers and VACUUM leave folders with such names alone
-APP = "penstock"  # the application whose transactions say which state is the table's
 SETTINGS = {"delta.checkpointInterval": "20"}  # a reader opens a checkpoint and the commits since
 ATTEMPTS = 5  # of a commit between which others commit
 UNCOMMITTED_S = 3600.0  # by then, a writer has committed its state or is dead
@@ -39,11 +46,12 @@ class Table:
 
     def __init__(self, place: Place, found: DeltaTable) -> None:
         self.place, self._found = place, found
+        self._read = -1, 0  # the last commit that was read, and its checksum
 
     @classmethod
     def open(cls, place: Place, version: int | None = None) -> Table | None:
         """The table as it is now, or as it was at a version; None if there is none. `Corrupt` if its log cannot be read."""
-        deltalake = _deltalake()
+        deltalake = load_deltalake()
         try:
             return cls(place, deltalake.DeltaTable(str(place), version=version, storage_options=place.storage_options))
         except deltalake.exceptions.DeltaError as error:
@@ -67,13 +75,14 @@ class Table:
         description: str | None = None,
     ) -> Table:
         """A new table, with its first files. `Busy` if another writer has created it meanwhile."""
-        deltalake = _deltalake()
+        deltalake = load_deltalake()
         from deltalake.transaction import create_table_with_add_actions
 
         late = [one for one in schema if holds_local_times_in_maps(one.type)]
         if late:  # delta-rs gives such a column the feature that it takes only where there is a table
             rest = pa.schema([one for one in schema if one not in late])
-            made = cls.create(place, rest, name=name, description=description)
+            begun = None if state is None else {key: state[key] for key in state if key == OWNER}
+            made = cls.create(place, rest, state=begun, name=name, description=description)
             made.commit(adds, schema=schema, state=state, marks=marks)
             return made
         place.make()
@@ -81,12 +90,12 @@ class Table:
             create_table_with_add_actions(
                 str(place),
                 deltalake.Schema.from_arrow(schema),
-                _actions(adds),
+                file_actions(adds),
                 name=name,
                 description=description,
                 configuration=SETTINGS,
                 storage_options=place.storage_options,
-                commit_properties=_next(place, 0, state, marks)[1],
+                commit_properties=next_state(place, 0, state, marks)[1],
             )
         except (deltalake.exceptions.DeltaError, OSError) as error:
             if "already exists" in str(error):
@@ -133,7 +142,7 @@ class Table:
     @contextlib.contextmanager
     def _altering(self) -> Iterator[None]:
         """Within it, errors of the log are this library's."""
-        deltalake = _deltalake()
+        deltalake = load_deltalake()
         try:
             yield
         except (deltalake.exceptions.DeltaError, OSError) as error:
@@ -166,6 +175,10 @@ class Table:
         """The version of an application's last transaction."""
         return self._found.transaction_version(app)
 
+    def is_by(self, owner: str) -> bool:
+        """Whether a pipeline made it."""
+        return self.mark(app_of(owner)) is not None
+
     def has_same_rows(self, since: int) -> bool:
         """Whether rows and columns are those of an earlier version, as far as the log says."""
         if since > self.version:
@@ -188,14 +201,22 @@ class Table:
     def _actions(self, version: int) -> list[dict[str, Any]] | None:
         """What a commit did; None if the log does not go back so far."""
         try:
-            return [json.loads(line) for line in (self.place / LOG).read(f"{version:020d}.json").splitlines()]
+            content = (self.place / LOG).read(f"{version:020d}.json")
         except FileNotFoundError:
             return None
+        self._read = version, zlib.crc32(content)
+        return [json.loads(line) for line in content.splitlines()]
+
+    def checksum(self) -> int | None:
+        """Of the newest commit's file; None if the log has it no more. After `operations` it is known."""
+        if self._read[0] != self.version:
+            self._actions(self.version)
+        return self._read[1] if self._read[0] == self.version else None
 
     def delete(self, predicate: str, state: Mapping[str, Any]) -> int:
         """Deletes rows by a predicate of SQL, and remembers `state`, in one commit. How many rows. Files without such rows stay."""
         before = self.mark(APP) or 0
-        number, properties = _next(self.place, before, state, None, 0)
+        number, properties = next_state(self.place, before, state, None, 0)
         done: dict[str, Any] = {}
         refresh = self._found.update_incremental  # a conflict leaves files that nobody has
         self._commit(
@@ -204,7 +225,7 @@ class Table:
         if not done.get("num_removed_files"):  # then there was no commit
             self.commit(state=state)
         elif before:
-            (self.place / STATE).delete(_state_file(before))
+            (self.place / STATE).delete(state_file(before))
         return int(done.get("num_deleted_rows") or 0)
 
     def compact(self, target_bytes: int) -> None:
@@ -241,13 +262,13 @@ class Table:
         if number is None:
             return {}
         try:
-            return dict(json.loads((self.place / STATE).read(_state_file(number))))
+            return dict(json.loads((self.place / STATE).read(state_file(number))))
         except (OSError, ValueError) as error:
             again = Table.open(self.place)
             if again is not None and again.mark(APP) != number:
                 raise Busy(f"another pipeline is writing to {self.place}: run it again") from error
             raise Corrupt(
-                f"{self.place}/{STATE}/{_state_file(number)} cannot be read ({in_one_line(error)}): remove {self.place} and run the "
+                f"{self.place}/{STATE}/{state_file(number)} cannot be read ({in_one_line(error)}): remove {self.place} and run the "
                 "pipeline again"
             ) from error
 
@@ -269,13 +290,13 @@ class Table:
         """
         if marks and all((there := self.mark(app)) is not None and there >= one for app, one in marks.items()):
             return
-        deltalake = _deltalake()
+        deltalake = load_deltalake()
         from deltalake.transaction import PostCommitHookProperties
 
         gone = [] if replaces else list(removes)
         self._check_rules(adds, replaces or bool(gone))  # before the state is written
         before = self.mark(APP) or 0
-        number, properties = _next(self.place, before, state, marks, 0 if replaces else 3)
+        number, properties = next_state(self.place, before, state, marks, 0 if replaces else 3)
 
         def prepare() -> None:
             self._check_rules(adds, replaces or bool(gone))
@@ -287,7 +308,7 @@ class Table:
         def write() -> None:
             there = {file.path for file in self.files()} if gone else set()
             self._found.create_write_transaction(
-                _actions(adds, [path for path in gone if path in there]),
+                file_actions(adds, [path for path in gone if path in there]),
                 "overwrite" if replaces else "append",
                 deltalake.Schema.from_arrow(schema) if schema is not None and replaces else self._found.schema(),
                 commit_properties=properties,
@@ -296,14 +317,14 @@ class Table:
 
         self._commit(prepare, write, dict(marks or {}) if number is None else {**(marks or {}), APP: number})
         if state is not None and before:
-            (self.place / STATE).delete(_state_file(before))
+            (self.place / STATE).delete(state_file(before))
 
     def _commit(
         self, prepare: Callable[[], None], write: Callable[[], object], marks: Mapping[str, int | None]
     ) -> None:
         """Makes a commit with these marks, and once more on the newest snapshot if another program's came between. `Busy` if that was
         another pipeline's: it has changed a mark."""
-        deltalake = _deltalake()
+        deltalake = load_deltalake()
         before = {app: self.mark(app) for app in {APP, *marks}}
         for left in reversed(range(ATTEMPTS)):
             try:
@@ -333,7 +354,7 @@ class Table:
         check_rules(self.place, properties, fields, self._found.protocol().writer_features or (), adds, removes=removes)
 
     def _add_columns(self, schema: pa.Schema) -> None:
-        deltalake = _deltalake()
+        deltalake = load_deltalake()
         there = {f.name: f.type for f in self.schema}
         for one in schema:
             if one.name in there and not same_type(there[one.name], one.type):
@@ -344,7 +365,7 @@ class Table:
 
     def _allow(self, schema: pa.Schema) -> None:
         """Times without a zone take a feature of the table."""
-        deltalake = _deltalake()
+        deltalake = load_deltalake()
         there = {f.name: f.type for f in self.schema}
         fresh = [f for f in schema if there.get(f.name) != f.type]
         if any(holds_local_times(f.type) for f in fresh):
@@ -360,41 +381,5 @@ class Table:
         current = self.mark(APP)
         for info in (self.place / STATE).list():
             is_old = self.place.is_local or (info.mtime and time.time() - info.mtime.timestamp() > UNCOMMITTED_S)
-            if is_old and info.base_name != (None if current is None else _state_file(current)):
+            if is_old and info.base_name != (None if current is None else state_file(current)):
                 (self.place / STATE).delete(info.base_name)
-
-
-def _actions(adds: Sequence[Added], removes: Iterable[str] = ()) -> list[Any]:
-    _deltalake()
-    from deltalake.transaction import AddAction, RemoveAction
-
-    now = math.floor(time.time() * 1000)
-    fresh = [AddAction(one.path, one.size, {}, now, True, json.dumps(one.stats)) for one in adds]
-    return [*fresh, *(RemoveAction(path, True, now) for path in removes)]
-
-
-def _state_file(number: int) -> str:
-    return f"state-{number}.json"
-
-
-def _next(
-    place: Place, before: int, state: Mapping[str, Any] | None, marks: Mapping[str, int] | None, retries: int = 3
-) -> tuple[int | None, Any]:
-    """(number of the new state, properties of the commit that makes it the table's). The state is written first. retries: 0 where files
-    are replaced: beside a compaction, delta-rs would keep both what it made and what this commit makes of them."""
-    from deltalake import CommitProperties, Transaction
-
-    number = None
-    transactions = [Transaction(app, version) for app, version in (marks or {}).items()]
-    if state is not None:
-        number = max(time.time_ns(), before + 1)  # no killed writer has used it
-        (place / STATE).write(_state_file(number), json.dumps(state).encode())
-        transactions.append(Transaction(APP, number))
-    return number, CommitProperties(app_transactions=transactions, max_commit_retries=retries)
-
-
-def _deltalake() -> Any:
-    with explain_missing("a Delta table"):
-        import deltalake
-        import deltalake.exceptions
-    return deltalake
