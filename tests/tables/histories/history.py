@@ -258,7 +258,9 @@ class History:
                     streams = options.pop("rebuild")
                     assert {key for key in self.model("messages").done - self.held if key[0] in streams}
                 elif "rebuil" in str(error) and "for which there is no column" not in str(error):
-                    assert self.may_refuse(options.pop("rebuild"), is_refilled="messages" in set_back and way == "refill"), error
+                    assert self.may_refuse(
+                        options.pop("rebuild"), is_refilled="messages" in set_back and way == "refill"
+                    ), error
                 options["new_keys"] = "add"
                 error = self.attempt(options)
                 assert error is None or "rebuild" in options, error
