@@ -236,7 +236,7 @@ def test_lines_of_firings_have_their_number(capsys):
     for _ in range(2):
         lines.say_rest()
     said = ["a: 0", "a: 1 time more", "b: 2", "a: 1 time more", f"a: {10**9}", "b: 1 time more"]
-    assert capsys.readouterr().out.splitlines() == [f"{one}. No snapshot: it is the cool-down" for one in said]
+    assert capsys.readouterr().out.splitlines() == [f"{one}. No snapshot so soon after the last one" for one in said]
 
 
 def keep_a_snapshot_running(folder):

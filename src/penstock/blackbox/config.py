@@ -113,19 +113,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
         """A span of time by its key."""
         if name == "longest" and self.longest is None:
             return max(LONGEST_SECONDS, self.seconds("after"))
-        return span(getattr(self, name), name)
-
-
-def span(value: Span, name: str, *, zero: bool = True) -> float:
-    """Seconds from a number or a text; 0 only where `zero` says so."""
-    if zero and value in (0, "0", "0s"):
-        return 0.0
-    try:
-        return units.seconds(value, name)
-    except Invalid as error:
-        if zero:
-            raise Invalid(str(error).replace("more than 0 seconds", "0 or more seconds")) from None
-        raise
+        return units.seconds(getattr(self, name), name, zero=True)
 
 
 def load(path: str | os.PathLike[str]) -> Config:
@@ -182,8 +170,8 @@ def _check(config: Config) -> None:
     for name in config.channels:
         _check_channel(name, "channels", pattern=True)
     for name in ("before", "after", "cool_down"):
-        span(getattr(config, name), name, zero=name != "before")
-    if config.longest is not None and span(config.longest, "longest", zero=False) < config.seconds("after"):
+        units.seconds(getattr(config, name), name, zero=name != "before")
+    if config.longest is not None and units.seconds(config.longest, "longest") < config.seconds("after"):
         raise Invalid(
             f"longest is {config.longest!r} and after is {config.after!r}: no snapshot may take less than after; give a longer longest, "
             "or leave it out"
@@ -236,11 +224,11 @@ def _check_trigger(trigger: Trigger) -> None:
     if watch == "rate":
         _check_rate(trigger)
     if trigger.latency is not None and trigger.above is not None:
-        span(trigger.above, "above", zero=False)
+        units.seconds(trigger.above, "above")
     if trigger.longer is not None:
-        span(trigger.longer, "longer", zero=False)
+        units.seconds(trigger.longer, "longer")
     if trigger.over is not None:
-        span(trigger.over, "over", zero=False)
+        units.seconds(trigger.over, "over")
     if watch in ("death", "call") and not trigger.target.strip():
         raise Invalid(
             f"{watch} is empty: " + ("name a process, or write 'any'" if watch == "death" else "name the call")

@@ -105,7 +105,7 @@ class _FiringLines:
         self._said: dict[tuple[str, str], tuple[int, int]] = {}  # the time of a line, and the firings since
 
     def say(self, firing: Firing) -> None:
-        does = "The snapshot goes on for it" if firing.extends else "No snapshot: it is the cool-down"
+        does = "The snapshot goes on for it" if firing.extends else "No snapshot so soon after the last one"
         does = "Taking a snapshot" if firing.snapshot else does
         key = (firing.trigger, does)
         last_ns, more = self._said.get(key, (0, 0))

@@ -317,7 +317,7 @@ def check_wish(
         if not isinstance(text, str) or len(text) > TEXT_MAX:
             raise Invalid(f"{name} is {text!r:.200}: it must be a text of at most {TEXT_MAX:,} characters")
     span = units.seconds(before, "before")
-    later = 0.0 if after in (0, "0", "0s") else units.seconds(after, "after")
+    later = units.seconds(after, "after", zero=True)
     return SnapshotWish(tuple(names), int(span * SECOND), int(later * SECOND), note, trigger, drop_after, pixels)
 
 
