@@ -328,6 +328,14 @@ def test_any_condition_is_read_or_refused(text):
         condition({"a": 1, "b": "x", "n": [1, 2]})
 
 
+@pytest.mark.parametrize(
+    "archive", ["x" * 256, "a/" + "x" * 300 + "/b", "a\\u0000", "a/" * 3000, "/dev/null", "/dev/null/a"]
+)
+def test_an_archive_that_cannot_be_is_told_at_once(archive):
+    with pytest.raises(penstock.Invalid, match=r"box.toml: archive(:| is) .*(too long|NUL|no folder)"):
+        read(f'archive = "{archive}"\nchannels = ["*"]'.encode(), "box.toml")
+
+
 def test_an_archive_that_cannot_be_written_is_told_at_once(disk):
     """Not when the trigger fires: then it is too late."""
     text = f'archive = "{disk}/new/archive"\nchannels = ["robot/*"]\n'.encode()

@@ -5,6 +5,7 @@ Knows no channel that exists.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import tomllib
@@ -18,7 +19,7 @@ from penstock.blackbox.expressions import Condition
 from penstock.channels.uri.channel import parse
 from penstock.channels.uri.wildcards import check_patterns, is_pattern, may_match
 from penstock.errors import Invalid, NotFound, PenstockError, SystemFailure
-from penstock.util import units, user_files
+from penstock.util import storage, units, user_files
 
 ANY = "any"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,63}")
@@ -164,7 +165,10 @@ def _plain(text: str) -> str:
 def _check(config: Config) -> None:
     if not config.archive or "://" in config.archive:
         raise Invalid(f"archive is {config.archive!r}: it must be a folder of this machine")
-    _check_writable(Path(config.archive))
+    try:
+        _check_writable(Path(storage.where(config.archive, "archive").path))
+    except OSError as error:
+        raise Invalid(f"archive is {config.archive!r:.200}: {error.strerror}") from None
     if not config.channels:
         raise Invalid('channels is empty: name channels or patterns, as ["robot/*"]')
     for name in config.channels:
@@ -194,6 +198,10 @@ def _check(config: Config) -> None:
 def _check_writable(archive: Path) -> None:
     """`Invalid` if the archive could not be written when a trigger fires."""
     there = next(folder for folder in (archive, *archive.absolute().parents) if folder.exists())
+    if max(len(os.fsencode(part)) for part in archive.absolute().parts) > os.pathconf(there, "PC_NAME_MAX"):
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+    if not there.is_dir():
+        raise Invalid(f"archive: {there} is no folder: name another one")
     if not os.access(there, os.W_OK | os.X_OK):
         raise Invalid(f"archive: {there} cannot be written: mount it writable, or name another folder")
 

@@ -226,7 +226,7 @@ class Snapshotter:
             clock=self._clock,
             waiting=[writer for writer in self._made if isinstance(writer, PendingWriter)],
             new_writers=new_writers,
-            may_be_empty=True,
+            is_snapshot=True,
         ).start()
 
     def _finish(self, recorder: ThreadRecorder, past: Past, end_ns: Callable[[], int], time_ns: int) -> Snapshot:
