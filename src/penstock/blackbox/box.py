@@ -345,7 +345,7 @@ class BlackBox(Strict):
             )
             for text in expired.kept:
                 log.warning("%s", text)
-            if newest and (size := sum(info.bytes for info in self._archive.list())) > self._max_bytes:
+            if newest and (size := sum(map(retention.files_bytes, self._archive.list()))) > self._max_bytes:
                 log.warning("%s has %d bytes, more than max_bytes: the newest snapshot stays", self._archive.path, size)
         except (PenstockError, OSError) as error:
             log.warning("the black box could not remove old recordings: %s", error)
