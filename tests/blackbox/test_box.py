@@ -1,5 +1,6 @@
 """The black box as a whole: one snapshot for triggers that overlap, a cool-down, a bounded disk, nothing to do while nothing happens."""
 
+import json
 import os
 import re
 import signal
@@ -96,7 +97,7 @@ def test_disk_is_bounded_oldest_first(tmp_path):
     assert sum(one["count"] for one in diary(tmp_path / "box")) == 8
     kept = [info for info in penstock.Archive(tmp_path / "box").list() if info.channel == "log:a"]
     assert 1 <= len(kept) < 8
-    assert sum(info.bytes for info in kept) <= limit
+    assert sum(file.stat().st_size for file in (tmp_path / "box" / "recordings").rglob("0*") if file.is_file()) <= limit
     assert max(info.id for info in kept) == box.snapshots[-1].recordings["log:a"]
 
 
@@ -211,6 +212,22 @@ def test_command_watches_until_a_signal(tmp_path):
     assert not os.listdir(os.path.join(os.environ["PENSTOCK_DIR"], ".blackbox"))
 
 
+def test_every_line_of_json_is_json(tmp_path):
+    config = tmp_path / "box.toml"
+    config.write_text(f'archive = "{tmp_path}/box"\nchannels = ["log:a"]\nafter = "0s"\n')
+    command = [sys.executable, "-m", "penstock", "blackbox", str(config), "--json"]
+    with (
+        penstock.publish("log:a", codec="json") as pub,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as box,
+    ):
+        pub.send(1)
+        assert json.loads(box.stdout.readline()) == {"event": "watching", "triggers": 0}
+        penstock.trigger("it")
+        assert [json.loads(box.stdout.readline())["event"] for _ in range(2)] == ["firing", "snapshot"]
+        box.send_signal(signal.SIGINT)
+        assert box.communicate()[0] == ""
+
+
 def test_command_says_every_firing(tmp_path):
     """Also those during a snapshot and in the cool-down: a line for each, of several in a second one line with their number."""
     config = tmp_path / "box.toml"
@@ -236,7 +253,7 @@ def test_lines_of_firings_have_their_number(capsys):
     for _ in range(2):
         lines.say_rest()
     said = ["a: 0", "a: 1 time more", "b: 2", "a: 1 time more", f"a: {10**9}", "b: 1 time more"]
-    assert capsys.readouterr().out.splitlines() == [f"{one}. No snapshot: it is the cool-down" for one in said]
+    assert capsys.readouterr().out.splitlines() == [f"{one}. No snapshot so soon after the last one" for one in said]
 
 
 def keep_a_snapshot_running(folder):
@@ -316,6 +333,8 @@ def test_command_checks_a_configuration(tmp_path, capsys):
     config.write_text('archive = "a"\nchannels = ["log:a"]\n[[trigger]]\nsilence = "log:a"\nlonger = "2s"')
     assert run(["blackbox", str(config), "--check"]) == 0
     assert "1 trigger" in capsys.readouterr().out
+    assert run(["blackbox", str(config), "--check", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"event": "checked", "triggers": 1}
     config.write_text('archive = "a"\nchannels = ["log:a"]\n[[trigger]]\nsilense = "log:a"')
     assert run(["blackbox", str(config)]) == 1
     assert "is silence meant?" in capsys.readouterr().err

@@ -140,6 +140,17 @@ def test_mistake_is_told_with_its_place(text, said):
     assert not PYTHONS.search(str(raised.value))
 
 
+@pytest.mark.parametrize("key", ["before", "after", "cool_down", "longest", "above", "over", "longer"])
+def test_span_is_within_a_century(key):
+    """Whatever passes here can be waited for, and counted in nanoseconds."""
+    place = {"above": "latency = 'log:a'", "over": "rate = 'log:a'\nbelow = 1", "longer": "silence = 'log:a'"}.get(key)
+    text = GOOD + ("" if place is None else f"[[trigger]]\n{place}\n") + f"{key} = "
+    read(f"{text}'36525d'".encode(), "box.toml")
+    for wrong in ("1e300", "1" + "0" * 20, "1e10", "inf", "nan", "-1", "'1e300'", "'-1s'", "'nan'", "'36526d'"):
+        with pytest.raises(penstock.Invalid, match=rf"{key} is .*: it must be (0 or )?more .*100 years"):
+            read((text + wrong).encode(), "box.toml")
+
+
 def test_file_that_is_not_there(tmp_path):
     with pytest.raises(penstock.NotFound, match="no configuration"):
         load(tmp_path / "nope.toml")
@@ -315,6 +326,14 @@ def test_any_condition_is_read_or_refused(text):
         MissingField, TypeError, ValueError, ZeroDivisionError, IndexError, KeyError, OverflowError
     ):
         condition({"a": 1, "b": "x", "n": [1, 2]})
+
+
+@pytest.mark.parametrize(
+    "archive", ["x" * 256, "a/" + "x" * 300 + "/b", "a\\u0000", "a/" * 3000, "/dev/null", "/dev/null/a"]
+)
+def test_an_archive_that_cannot_be_is_told_at_once(archive):
+    with pytest.raises(penstock.Invalid, match=r"box.toml: archive(:| is) .*(too long|NUL|no folder)"):
+        read(f'archive = "{archive}"\nchannels = ["*"]'.encode(), "box.toml")
 
 
 def test_an_archive_that_cannot_be_written_is_told_at_once(disk):

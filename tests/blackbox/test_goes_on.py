@@ -14,7 +14,8 @@ from crash.victims import start
 
 import penstock
 from penstock import blackbox
-from penstock.blackbox.box import _is_meant
+from penstock.blackbox import box as box_module
+from penstock.blackbox.box import LONGEST_WAIT_SECONDS, _is_meant
 from penstock.blackbox.config import Trigger
 from penstock.blackbox.members import Ended
 
@@ -204,3 +205,35 @@ def test_full_channel_is_watched_once_a_place_is_free(tmp_path, caplog):
         until(lambda: box.box._messages[0]._subscription is not None, "the box has joined")
         pub.send({"n": 1})
         box.wait("it", 1)
+
+
+def test_long_spans_keep_the_box_awake_for_others(tmp_path, caplog):
+    """The system's waits have a limit of days."""
+    spans = [
+        'silence = "log:a"\nlonger = "100d"',
+        'rate = "log:a"\nbelow = 1\nover = 3e9',
+        'latency = "log:a"\nabove = 3e9\nover = "36525d"',
+    ]
+    text = "\n".join(f"[[trigger]]\n{span}" for span in spans)
+    with penstock.publish("log:a", codec="json") as pub, Watched(tmp_path / "box", QUIET + text) as box:
+        pub.send(1)
+        until(lambda: box.box.wakes > 1 and not box.box._looks, "only what was asked for is due")
+        for number in range(3):
+            penstock.trigger("it")
+            box.wait_snapshots(number + 1)
+        assert box.box._timeout() <= LONGEST_WAIT_SECONDS
+    assert "error" not in caplog.text
+
+
+def test_failed_snapshot_begins_no_cool_down(tmp_path, monkeypatch):
+    monkeypatch.setattr(box_module, "FAILED_SECONDS", 0.0)
+    with Watched(tmp_path / "box", 'channels = ["log:a"]\nafter = "0s"\ncool_down = "1h"') as box:
+        penstock.trigger("it")
+        box.wait_snapshots(1)
+        with penstock.publish("log:a") as pub:
+            pub.send(b"1")
+        for number in (2, 3):
+            penstock.trigger("it")
+            box.wait("it", number)
+        box.wait_snapshots(2)
+    assert [isinstance(one, penstock.NotFound) for one in box.snapshots] == [True, False]

@@ -458,7 +458,17 @@ def test_snapshot_of_a_foreign_file(archive, channel_folder):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"before": 0}, {"before": "soon"}, {"before": 1, "after": -1}, {"before": 1, "note": 7}]
+    "wrong",
+    [
+        {"before": 0},
+        {"before": "soon"},
+        {"before": 1e300},
+        {"before": 10**400},
+        {"before": 1, "after": -1},
+        {"before": 1, "after": 1e300},
+        {"before": 1, "after": False},
+        {"before": 1, "note": 7},
+    ],
 )
 def test_snapshot_refuses_wrong_values(archive, wrong):
     with penstock.publish("log:a"), pytest.raises(penstock.Invalid):

@@ -17,6 +17,12 @@ from penstock.front.counters import Counts, counters
 from penstock.watch import metrics
 
 
+@pytest.mark.parametrize("wrong", ["é", "", "/a", "a b", ".a", "x" * 129])
+def test_wrong_name_is_told(wrong):
+    with pytest.raises(penstock.Invalid, match="is not a counter name: use 1 to 128 of"):
+        penstock.counter(wrong)
+
+
 def test_threads_and_processes_add_to_one_count():
     count = penstock.counter("camera/dropped")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import math
 import os
 import selectors
 import threading
@@ -36,6 +37,8 @@ log = logging.getLogger("penstock")
 SECOND = 10**9
 TOLD_SECONDS, TOLD_MAX = 60.0, 100  # an error is in the log once in this time
 ERROR_PAUSE_SECONDS = 0.05
+LONGEST_WAIT_SECONDS = 86_400.0  # the system's own has a limit
+FAILED_SECONDS = 1.0  # between two snapshots that fail, at least
 
 
 @dataclass
@@ -176,7 +179,7 @@ class BlackBox(Strict):
         due = [*self._looks, *(one.next for one in self._sampled)]
         if self._diary.due is not None:
             due.append(self._diary.due)
-        return max(0.0, min(due) - time.monotonic()) if due else None
+        return min(max(0.0, min(due) - time.monotonic()), LONGEST_WAIT_SECONDS) if due else None
 
     def _on_time(self) -> None:
         now = time.monotonic()
@@ -316,8 +319,9 @@ class BlackBox(Strict):
         result = running.result
         assert result is not None
         self._running = None
-        self._quiet_until = time.monotonic() + self._cool_down
-        if isinstance(result, PenstockError):
+        has_failed = isinstance(result, PenstockError)
+        self._quiet_until = time.monotonic() + min(self._cool_down, FAILED_SECONDS if has_failed else math.inf)
+        if has_failed:
             log.error("the black box could not take a snapshot: %s", result)
         self._diary.add_outcome(running.firing, tell_result(result))
         self._guarded(self._diary.write)
@@ -341,7 +345,7 @@ class BlackBox(Strict):
             )
             for text in expired.kept:
                 log.warning("%s", text)
-            if newest and (size := sum(info.bytes for info in self._archive.list())) > self._max_bytes:
+            if newest and (size := sum(map(retention.files_bytes, self._archive.list()))) > self._max_bytes:
                 log.warning("%s has %d bytes, more than max_bytes: the newest snapshot stays", self._archive.path, size)
         except (PenstockError, OSError) as error:
             log.warning("the black box could not remove old recordings: %s", error)

@@ -5,6 +5,7 @@ Knows no channel that exists.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import tomllib
@@ -18,7 +19,7 @@ from penstock.blackbox.expressions import Condition
 from penstock.channels.uri.channel import parse
 from penstock.channels.uri.wildcards import check_patterns, is_pattern, may_match
 from penstock.errors import Invalid, NotFound, PenstockError, SystemFailure
-from penstock.util import units, user_files
+from penstock.util import storage, units, user_files
 
 ANY = "any"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,63}")
@@ -113,19 +114,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
         """A span of time by its key."""
         if name == "longest" and self.longest is None:
             return max(LONGEST_SECONDS, self.seconds("after"))
-        return span(getattr(self, name), name)
-
-
-def span(value: Span, name: str, *, zero: bool = True) -> float:
-    """Seconds from a number or a text; 0 only where `zero` says so."""
-    if zero and value in (0, "0", "0s"):
-        return 0.0
-    try:
-        return units.seconds(value, name)
-    except Invalid as error:
-        if zero:
-            raise Invalid(str(error).replace("more than 0 seconds", "0 or more seconds")) from None
-        raise
+        return units.seconds(getattr(self, name), name, zero=True)
 
 
 def load(path: str | os.PathLike[str]) -> Config:
@@ -176,14 +165,17 @@ def _plain(text: str) -> str:
 def _check(config: Config) -> None:
     if not config.archive or "://" in config.archive:
         raise Invalid(f"archive is {config.archive!r}: it must be a folder of this machine")
-    _check_writable(Path(config.archive))
+    try:
+        _check_writable(Path(storage.where(config.archive, "archive").path))
+    except OSError as error:
+        raise Invalid(f"archive is {config.archive!r:.200}: {error.strerror}") from None
     if not config.channels:
         raise Invalid('channels is empty: name channels or patterns, as ["robot/*"]')
     for name in config.channels:
         _check_channel(name, "channels", pattern=True)
     for name in ("before", "after", "cool_down"):
-        span(getattr(config, name), name, zero=name != "before")
-    if config.longest is not None and span(config.longest, "longest", zero=False) < config.seconds("after"):
+        units.seconds(getattr(config, name), name, zero=name != "before")
+    if config.longest is not None and units.seconds(config.longest, "longest") < config.seconds("after"):
         raise Invalid(
             f"longest is {config.longest!r} and after is {config.after!r}: no snapshot may take less than after; give a longer longest, "
             "or leave it out"
@@ -206,6 +198,10 @@ def _check(config: Config) -> None:
 def _check_writable(archive: Path) -> None:
     """`Invalid` if the archive could not be written when a trigger fires."""
     there = next(folder for folder in (archive, *archive.absolute().parents) if folder.exists())
+    if max(len(os.fsencode(part)) for part in archive.absolute().parts) > os.pathconf(there, "PC_NAME_MAX"):
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+    if not there.is_dir():
+        raise Invalid(f"archive: {there} is no folder: name another one")
     if not os.access(there, os.W_OK | os.X_OK):
         raise Invalid(f"archive: {there} cannot be written: mount it writable, or name another folder")
 
@@ -236,11 +232,11 @@ def _check_trigger(trigger: Trigger) -> None:
     if watch == "rate":
         _check_rate(trigger)
     if trigger.latency is not None and trigger.above is not None:
-        span(trigger.above, "above", zero=False)
+        units.seconds(trigger.above, "above")
     if trigger.longer is not None:
-        span(trigger.longer, "longer", zero=False)
+        units.seconds(trigger.longer, "longer")
     if trigger.over is not None:
-        span(trigger.over, "over", zero=False)
+        units.seconds(trigger.over, "over")
     if watch in ("death", "call") and not trigger.target.strip():
         raise Invalid(
             f"{watch} is empty: " + ("name a process, or write 'any'" if watch == "death" else "name the call")

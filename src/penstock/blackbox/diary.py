@@ -23,7 +23,7 @@ FIELDS = ("trigger", "note", "count", "snapshot", "outcome")
 class Firing:
     """A trigger that fired `count` times in a second; the note is the first one's.
 
-    snapshot: whether it began one. extends: whether it extended the one that was being taken. Neither: it came in the cool-down. outcome: of the
+    snapshot: whether it began one. extends: whether it extended the one that was being taken. Neither: it came in the cool-down, or right after one that failed. outcome: of the
     snapshot that it began, in words, in a message of its own with a count of 0; else empty.
     """
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.blackbox.config import Trigger, span
+from penstock.blackbox.config import Trigger
 from penstock.channels.latency import Latency
 from penstock.channels.status import latency_of
+from penstock.util import units
 
 OVER_SECONDS = 1.0
 PARTS = 4  # looks for silence within the time that is too long
@@ -38,12 +39,12 @@ class Sampled:
 
     @property
     def _over(self) -> float:
-        return OVER_SECONDS if self.trigger.over is None else span(self.trigger.over, "over")
+        return OVER_SECONDS if self.trigger.over is None else units.seconds(self.trigger.over, "over")
 
     @property
     def _longer(self) -> float:
         assert self.trigger.longer is not None
-        return span(self.trigger.longer, "longer")
+        return units.seconds(self.trigger.longer, "longer")
 
     def sample(self, now: float, about: dict[str, Any] | None) -> str:
         """A text if the condition begins with this sample; else nothing. about: what the channel's file says; None if there is none."""
@@ -89,7 +90,7 @@ class Sampled:
             return ""
         took = latest.latency.since(before.latency).quantile_ns(share)
         assert self.trigger.above is not None
-        limit = span(self.trigger.above, "above")
+        limit = units.seconds(self.trigger.above, "above")
         if took is None or took <= limit * 1e9:
             return ""
         took_text = f"up to {took / 1e6:,.2f} ms, more than {limit * 1e3:g} ms"

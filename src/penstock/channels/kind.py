@@ -23,11 +23,11 @@ NAME = re.compile(
 LONGEST_NAME = 128
 
 
-def check_name(name: str) -> str:
-    """`name`, or `Invalid` if it is not a channel's name. A name may have parts: robot/imu."""
+def check_name(name: str, of: str = "channel") -> str:
+    """`name`, or `Invalid` if it is not a channel's name. A name may have parts: robot/imu. of: what it names, for the error."""
     if len(name) > LONGEST_NAME or not NAME.fullmatch(name):
         raise Invalid(
-            f"{name!r} is not a channel name: use 1 to {LONGEST_NAME} of the characters A-Z a-z 0-9 . _ -, "
+            f"{name!r} is not a {of} name: use 1 to {LONGEST_NAME} of the characters A-Z a-z 0-9 . _ -, "
             "with / between parts if there are several. No part begins with a dot"
         )
     return name

@@ -25,6 +25,7 @@ from penstock.compat.msgq_events import (
     using_fake_events,
     wait_for_one_event,
 )
+from penstock.util.clock import SystemClock
 
 DEFAULT_SEGMENT_SIZE = 10 * 1024 * 1024
 SMALLEST, LARGEST = 1 << 16, 1 << 30
@@ -153,7 +154,7 @@ class PubSocket:
                 channel, readers = self._connect().channel, self._connect().readers
                 why = f"{readers} readers have not read all messages" if readers else "it has no reader"
                 raise penstock.TimedOut(f"{channel}: {why} after {timeout} seconds")
-            time.sleep(max(0, min(interval, left)))
+            SystemClock().sleep(min(interval, left))
 
 
 class SubSocket:

@@ -17,6 +17,7 @@ import weakref
 from pathlib import Path
 
 from penstock.channels.storage import access, files
+from penstock.channels.waiting.loops import POLL_MAX
 
 _SWITCH, _PREFIX = "CEREAL_FAKE", "CEREAL_FAKE_PREFIX"
 _FOLDER = ".msgq-events"
@@ -84,7 +85,7 @@ def _readable(fds: list[int], timeout: float) -> list[int]:
             poll.register(fd, select.POLLIN)
     deadline = None if timeout < 0 else time.monotonic() + timeout
     while True:
-        left = None if deadline is None else max(0, math.ceil((deadline - time.monotonic()) * 1000))
+        left = None if deadline is None else math.ceil(min(max(deadline - time.monotonic(), 0), POLL_MAX) * 1000)
         found = poll.poll(left)
         if found or (deadline is not None and time.monotonic() >= deadline):
             return [fd for fd, _ in found]

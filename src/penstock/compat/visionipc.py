@@ -9,7 +9,6 @@ import contextlib
 import enum
 import operator
 import os
-import time
 import weakref
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 import penstock
 from penstock.compat.msgq import scoped
 from penstock.types import Frame, FramePublication, FrameSubscription
+from penstock.util.clock import SystemClock
 
 SPARE_BUFFERS = 2  # for readers that hold one while the next are filled
 LOOK_AGAIN = 0.5  # seconds after which a client that waits for a server's word polls for it
@@ -207,7 +207,7 @@ class VisionIpcClient:
         """The next frame (the newest with `conflate`), or None after `timeout_ms` milliseconds (below 0: never)."""
         timeout = None if timeout_ms < 0 else timeout_ms / 1000
         if self._subscription is None:
-            time.sleep(timeout or 0)
+            SystemClock().sleep(timeout or 0)
             return None
         try:
             frame = self._subscription.recv(timeout)

@@ -35,7 +35,7 @@ def counter(name: str) -> Counter:
     """
     if not isinstance(name, str):
         raise Invalid(f"a counter is named by a string such as 'camera/dropped', not by {type(name).__name__}")
-    return _opened(str(files.folder()), check_name(name))
+    return _opened(str(files.folder()), check_name(name, "counter"))
 
 
 @functools.lru_cache(maxsize=10_000)

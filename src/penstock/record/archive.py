@@ -138,9 +138,8 @@ class Archive(ArchiveReader):
         try:
             new_writers, awaited = no_new_writers, open_named(named, made, lambda name: opened(name, start))
             if patterns := [name for name in names if is_pattern(name) or name in awaited]:
-                there = [name for name in named if name not in awaited]
                 new_writers = PatternWatch(
-                    self._connector.discover(patterns), there, start, opened, self._connector.identity
+                    self._connector.discover(patterns), made, start, opened, self._connector.identity
                 )
                 made += new_writers()
             return ThreadRecorder(

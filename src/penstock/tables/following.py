@@ -11,6 +11,7 @@ from typing import Any
 from penstock.record import ArchiveWatch
 from penstock.tables.options import Outcome
 from penstock.tables.pipeline import Pipeline
+from penstock.util.clock import SystemClock
 
 log = logging.getLogger("penstock")
 
@@ -75,5 +76,5 @@ def _content(watch: ArchiveWatch) -> Any:
 
 
 def _sleep(seconds: float) -> bool:
-    time.sleep(seconds)
+    SystemClock().sleep(seconds)
     return False

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import math
 import operator
 import re
 from collections.abc import Callable
 
-from penstock.errors import Invalid
+from penstock.errors import Invalid, text_of
 from penstock.util.clock import SystemClock
 
 Moment = int | str | datetime.datetime  # nanoseconds since the epoch, a text, or a datetime with its time zone
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 LEAST, MOST = -(1 << 63), (1 << 63) - 1
 SECOND = 10**9
+LONGEST_SECONDS = 36525 * 86400.0  # a century: a moment that is now and such a span is in 64 bits of nanoseconds
 _CLOCK = SystemClock()
 UNITS = {
     "ms": SECOND // 1000,
@@ -123,8 +123,9 @@ def _span(text: str) -> int | None:
     return total if at else None
 
 
-def seconds(span: float | str | datetime.timedelta, name: str) -> float:
-    """A span of time above 0 in seconds: a number of them, a timedelta, or a text as 90s, 10m, 1h 30m or 7 days."""
+def seconds(span: float | str | datetime.timedelta, name: str, *, zero: bool = False) -> float:
+    """A span of time in seconds: a number of them, a timedelta, or a text as 90s, 10m, 1h 30m or 7 days. At most a century; 0 only where `zero`
+    says so."""
     found: float | None = None
     if isinstance(span, datetime.timedelta):
         found = span.total_seconds()
@@ -134,9 +135,12 @@ def seconds(span: float | str | datetime.timedelta, name: str) -> float:
         if found is None and (count := _span(span.strip().lower())) is not None:
             found = count / SECOND
     elif isinstance(span, int | float) and not isinstance(span, bool):
-        found = float(span)
-    if found is None or not 0 < found < math.inf:
-        raise Invalid(f"{name} is {span!r}: it must be more than 0 seconds, or a text such as '90s', '10m' or '7 days'")
+        found = float(span) if 0 <= span <= LONGEST_SECONDS else None  # there are integers beyond all floats
+    if found is None or not 0 <= found <= LONGEST_SECONDS or (found == 0 and not zero):
+        least = "0 or more seconds" if zero else "more than 0 seconds"
+        raise Invalid(
+            f"{name} is {text_of(span, repr)}: it must be {least}, or a text such as '90s', '10m' or '7 days', and at most 100 years"
+        )
     return found
 
 

@@ -67,7 +67,7 @@ class _Several:
     def discover(self, *, first: bool = False) -> None:
         """Subscribes to new channels. One that appears later is read from its first message on, if its kind keeps messages."""
         for channel in self._discovery.new():
-            if channel in self._named or takes_messages(channel):
+            if (first and channel in self._named) or takes_messages(channel):
                 continue
             try:
                 self._join(channel, first)

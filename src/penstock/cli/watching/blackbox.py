@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,7 @@ from penstock.cli import arguments, ending
 from penstock.cli.channels.names import names
 from penstock.cli.terminal import output
 from penstock.record import Snapshot
+from penstock.record.write.snapshot import check_wish
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -45,19 +47,18 @@ def snapshot(
 ) -> None:
     """Writes what shared memory still has of channels into an archive, also if every program was killed.
 
-    Status 1 if memory had less than --before, or if a channel was left out: everything else is written.
+    Status 1 if memory had less than --before, or if a channel was left out: everything else is written. Ctrl-C ends it early, with what has come.
     """
+    time_ns = time.time_ns()
+    wish = check_wish(channels, before, after, note, "command", drop_after, not no_pixels)
     archive = penstock.Archive(to)
-    with output.working("taking a snapshot"), archive._files.removed_if_it_fails():
-        done = archive.snapshot(
-            channels,
-            before=before,
-            after=after,
-            note=note,
-            trigger="command",
-            drop_after=drop_after,
-            pixels=not no_pixels,
-        )
+    with (
+        ending.defer_end() as wait,
+        output.working("taking a snapshot"),
+        archive._files.removed_if_it_fails(),
+    ):
+        done = archive._take_snapshot(wish, time_ns, lambda: 0 if wait(0) else time_ns + wish.after_ns)
+        ended = wait(0)
     if not done.parts:
         archive._files.remove_made()
     if json:
@@ -67,6 +68,9 @@ def snapshot(
     lacks = shortages(done, before)
     for text in lacks:
         output.note(f"warning: {text}")
+    if ended:
+        output.note(f"{signal.Signals(ended).name} has ended the snapshot early")
+        raise ending.Signalled(ended)
     if lacks:
         raise penstock.PenstockError(f"{output.many(len(lacks), 'channel')} could not be recorded as asked")
 
@@ -105,7 +109,7 @@ class _FiringLines:
         self._said: dict[tuple[str, str], tuple[int, int]] = {}  # the time of a line, and the firings since
 
     def say(self, firing: Firing) -> None:
-        does = "The snapshot goes on for it" if firing.extends else "No snapshot: it is the cool-down"
+        does = "The snapshot goes on for it" if firing.extends else "No snapshot so soon after the last one"
         does = "Taking a snapshot" if firing.snapshot else does
         key = (firing.trigger, does)
         last_ns, more = self._said.get(key, (0, 0))
@@ -133,8 +137,16 @@ def blackbox(
 ) -> None:
     """Keeps watch, and takes a snapshot when a trigger fires, until Ctrl-C. SIGUSR1 is a trigger, too."""
     found = load(config)
+    many = output.many(len(found.trigger), "trigger")
+
+    def say(event: str, text: str) -> None:
+        if json:
+            print(output.as_json({"event": event, "triggers": len(found.trigger)}), flush=True)
+        else:
+            output.say(text)
+
     if check:
-        output.say(f"{output.path(config)}: {output.many(len(found.trigger), 'trigger')}, all well")
+        say("checked", f"{output.path(config)}: {many}, all well")
         return
 
     lines = _FiringLines()
@@ -161,9 +173,7 @@ def blackbox(
     with ending.defer_end() as wait, BlackBox(found, on_firing=tell_firing, on_snapshot=tell_snapshot) as box:
         before = signal.signal(signal.SIGUSR1, lambda *_: box.fire("SIGUSR1")) if found.signal else None
         try:
-            output.say(
-                f"watching {', '.join(found.channels)} with {output.many(len(found.trigger), 'trigger')}. Ctrl-C ends"
-            )
+            say("watching", f"watching {', '.join(found.channels)} with {many}. Ctrl-C ends")
             ended = wait(0)
             while not ended:
                 ended = wait(WAIT_SECONDS)

@@ -244,7 +244,7 @@ class Notes:
         self._catalog = catalog
         self._changed = threading.Condition()
         self._waiting: dict[int, Row] = {}
-        self._closing = False
+        self._closing, self._is_dropped = False, False
         self._thread: threading.Thread | None = None
 
     def put(self, rows: Mapping[int, Row]) -> None:
@@ -262,7 +262,7 @@ class Notes:
                 self._thread = thread
 
     def close(self, timeout: float = CLOSING_SECONDS) -> bool:
-        """Writes the queued rows; returns returns returns whether everything was written within `timeout` seconds."""
+        """Writes the queued rows; returns whether everything was written within `timeout` seconds."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -270,6 +270,12 @@ class Notes:
             self._thread.join(timeout)
             return not self._thread.is_alive() and not self._waiting
         return not self._waiting
+
+    def drop(self) -> None:
+        """Ends it without what is not written yet, and without a word: the rows' recordings are about to be removed."""
+        with self._changed:
+            self._waiting, self._is_dropped = {}, True
+        self.close()
 
     def _run(self) -> None:
         warned = False
@@ -282,7 +288,7 @@ class Notes:
                     self._catalog.note(rows, wait=CLOSING_SECONDS / (2 if last else 4))
                 warned = False
             except Exception as error:
-                if last or not warned:
+                if (last or not warned) and not self._is_dropped:
                     log.warning("%s. The recordings are intact; repair rewrites the catalog", error)
                 warned = True
             with self._changed:

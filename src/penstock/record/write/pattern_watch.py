@@ -6,12 +6,12 @@ Knows no folder and no channel: it gets the channels' names and a function that 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol
 
 from penstock.channels.uri.channel import parse
 from penstock.errors import NotFound, PenstockError
-from penstock.record.write.writer import PendingWriter, RecordingWriter
+from penstock.record.write.writer import PendingStreams, PendingWriter, RecordingWriter
 
 log = logging.getLogger("penstock")
 
@@ -43,26 +43,33 @@ def open_named(
 
 
 class PatternWatch:
-    """Opens writers of channels as they appear. A channel that cannot be recorded is skipped, with a warning in the log."""
+    """Opens writers of channels as they appear. A channel that cannot be recorded is skipped, with a warning in the log.
+
+    made: the writers that there are. Their channels are opened again only when others have their names. start: None if `discovery` has told the
+    channels that exist at first.
+    """
 
     def __init__(
         self,
         discovery: ChannelSource,
-        named: Collection[str],
-        start: str | int,
+        made: Iterable[RecordingWriter | PendingWriter],
+        start: str | int | None,
         open: Callable[[str, str | int, Callable[[Any], bool]], RecordingWriter | PendingWriter | None],
         identity: Callable[[Any], object],
     ) -> None:
-        self._discovery, self._named, self._open, self._identity = discovery, set(named), open, identity
-        self._joined: set[object] = set()  # the files of its subscriptions
-        self._start: str | int | None = start  # of the channels that exist at first
+        self._discovery, self._open, self._identity = discovery, open, identity
+        opened = [(writer, writer.subscription.channel) for writer in made]
+        self._named = {channel for _, channel in opened}
+        self._lasting = {channel for writer, channel in opened if isinstance(writer, PendingStreams)}
+        self._joined = {identity(writer.subscription) for writer, _ in opened}  # the files of subscriptions
+        self._start = start  # of the channels that exist at first
 
     def __call__(self) -> list[RecordingWriter | PendingWriter]:
         """Writers of the channels that appeared since the last call. A channel that appears after the start is recorded from its first
         message on, if its kind keeps messages."""
         made: list[RecordingWriter | PendingWriter] = []
         for channel in self._discovery.new():
-            if channel in self._named:
+            if channel in (self._lasting if self._start is None else self._named):
                 continue
             keeps = parse(channel).kind.keeps
             wanted = "earliest" if self._start is None else self._start

@@ -31,7 +31,10 @@ SEGMENT_LENGTH = 128 << 20
 
 
 class ThreadRecorder(Recorder):
-    """A recorder in a thread of this process."""
+    """A recorder in a thread of this process.
+
+    is_snapshot: there may be nothing to record; and whoever stops it gets its error, and removes the recordings then.
+    """
 
     def __init__(
         self,
@@ -43,9 +46,9 @@ class ThreadRecorder(Recorder):
         waiting: Sequence[PendingWriter] = (),
         new_writers: Callable[[], list[RecordingWriter | PendingWriter]] = no_new_writers,
         retention: Retention | None = None,
-        may_be_empty: bool = False,
+        is_snapshot: bool = False,
     ) -> None:
-        if not writers and not waiting and new_writers is no_new_writers and not may_be_empty:
+        if not writers and not waiting and new_writers is no_new_writers and not is_snapshot:
             raise Invalid("record at least one channel")
         self._writers, self._waiting, self._interval = list(writers), list(waiting), sync_interval
         self._new_writers, self._retention = new_writers, retention
@@ -53,7 +56,10 @@ class ThreadRecorder(Recorder):
         self._next_look = float("-inf")
         self._notes = Notes(catalog)
         self._clock = clock or SystemClock()
-        self._stop = _native.Waker()
+        self._stop, self._is_snapshot = _native.Waker(), is_snapshot
+        self._over = (
+            threading.Event()
+        )  # a signal that ends a wait for the thread itself makes it look ended, and it is not
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="penstock-recorder", daemon=True)
 
@@ -87,7 +93,10 @@ class ThreadRecorder(Recorder):
         except BaseException as error:  # any error: no caller would see it
             self._error = _as_own_error(error)
             self._release_all()
-            log.error("the recorder stopped: %s", error, exc_info=error)
+            if not self._is_snapshot:
+                log.error("the recorder stopped: %s", error, exc_info=error)
+        finally:
+            self._over.set()
 
     def _note(self) -> None:
         self._notes.put({writer.description.id: writer.row for writer in self._writers})
@@ -126,7 +135,10 @@ class ThreadRecorder(Recorder):
                 writer.release()
             except BaseException as error:
                 log.error("the recorder could not release %s: %s", writer.subscription.channel, error)
-        self._notes.close(0)
+        if self._is_snapshot:
+            self._notes.drop()
+        else:
+            self._notes.close(0)
 
     def cycle(self) -> None:
         """One turn over all channels, and a pause if there was little to do."""
@@ -174,6 +186,7 @@ class ThreadRecorder(Recorder):
         """Records all messages published so far, seals, syncs and ends. Returns the end of each recording. Safe to call twice."""
         self._stop.wake()
         if self._thread.ident is not None:
+            self._over.wait()
             self._thread.join()
         if self._error is not None:
             raise self._error
@@ -181,8 +194,7 @@ class ThreadRecorder(Recorder):
 
     def join(self, timeout: float | None = None) -> bool:
         """Waits until the recorder has ended, by `stop` in another thread or by an error. False if it has not after `timeout` seconds."""
-        self._thread.join(limit_of(timeout))
-        return not self._thread.is_alive()
+        return self._over.wait(limit_of(timeout))
 
     def progress(self) -> list[Progress]:
         """The progress of each channel. A channel without a first publication has no recording yet. With limits, recordings that ended

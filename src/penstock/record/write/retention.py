@@ -6,7 +6,9 @@ the list of recordings, and consumers.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +31,7 @@ CHECK_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Limits:
-    """bytes: of all recordings of some channels together. age_ns: of a recording's newest message. None: no limit."""
+    """bytes: of all files of all recordings of some channels together. age_ns: of a recording's newest message. None: no limit."""
 
     bytes: int | None = None
     age_ns: int | None = None
@@ -44,7 +46,7 @@ class Expired:
 
     @property
     def bytes(self) -> int:
-        """How many bytes went."""
+        """How many bytes of the channels went; descriptions and indexes come on top."""
         return sum(info.bytes for info in self.purged)
 
 
@@ -60,7 +62,8 @@ def expire(
 ) -> Expired:
     """Purges recordings beyond the limits, the oldest first. Recordings that are being written, damaged or `spared` stay, and count."""
     found = [info for info in lister.all() if info.channel and wanted(info.channel)]
-    total = sum(info.bytes for info in found)
+    sizes = {} if limits.bytes is None else {info.id: files_bytes(info) for info in found}
+    total = sum(sizes.values())
     purged, kept = [], []
     for info in sorted(found, key=lambda info: (_newest_ns(info), info.id)):
         too_old = limits.age_ns is not None and _newest_ns(info) < now_ns - limits.age_ns
@@ -74,7 +77,7 @@ def expire(
         except (Busy, PenstockError, OSError) as error:
             kept.append(f"recording {info.id} of {info.channel} is kept: {error}")
             continue
-        total -= info.bytes
+        total -= sizes.get(info.id, 0)
         purged.append(info)
     return Expired(tuple(purged), tuple(kept))
 
@@ -92,6 +95,16 @@ def purge(files: ArchiveFolder, number: int, *, force: bool) -> None:
         files.purge(folder, purge_guard.removal_noter(folder))
     finally:
         folder.unlock(lock)
+
+
+def files_bytes(info: RecordingInfo) -> int:
+    """The bytes of all files of a recording: what it has of its channel, indexes and descriptions."""
+    total = 0
+    with contextlib.suppress(FileNotFoundError), os.scandir(info.path) as entries:  # another process purges it
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                total += entry.stat(follow_symlinks=False).st_size
+    return total
 
 
 def _newest_ns(info: RecordingInfo) -> int:

@@ -102,12 +102,13 @@ class Snapshotter:
         self._files, self._lister, self._opener = files, lister, opener
         self._connector, self._clock = connector, clock
         self._made: list[RecordingWriter | PendingWriter] = []
+        self._discovery: Any = None
         self._left_out: list[str] = []
 
     def take(self, wish: SnapshotWish, time_ns: int, end_ns: Callable[[], int] | None = None) -> Snapshot:
         """The snapshot around `time_ns`. Blocks until `after_ns` later, or as long as `end_ns()` is in the future. Nothing of it is left in the
         archive if there is no room."""
-        there = self._find(wish.channels)
+        there = self._find(wish.channels, goes_on=wish.after_ns > 0)
         self._check_not_recorded(there)
         past = Past(time_ns - wish.before_ns, self._describe(wish, time_ns, there))
         try:
@@ -116,19 +117,23 @@ class Snapshotter:
             self._check_room()
             if not self._made and not wish.after_ns:
                 return Snapshot(time_ns, (), tuple(self._left_out))
-            recorder = self._start(wish, there, past)
+            recorder = self._start(wish, past)
         except BaseException:
             self._undo(writer.description.id for writer in self._release())
             raise
         return self._finish(recorder, past, end_ns or (lambda: time_ns + wish.after_ns), time_ns)
 
-    def _find(self, channels: Sequence[str]) -> list[str]:
-        """The channels that exist. `NotFound` if a named one does not, or if no channel matches."""
+    def _find(self, channels: Sequence[str], *, goes_on: bool) -> list[str]:
+        """The channels that exist. `NotFound` if a named one does not, or if no channel matches. What appears later is found by what looked here
+        first: a channel may be removed and made again at any moment."""
         there = {name: None for name in channels if not is_pattern(name)}
+        named = {str(parse(name)) for name in there}
         for name in there:
             self._connector.owners(name)  # raises NotFound
-        if patterns := [name for name in channels if is_pattern(name)]:
-            there |= dict.fromkeys(self._connector.discover(patterns).new())
+        self._discovery = self._connector.discover(
+            [*(name for name in channels if is_pattern(name)), *(str(parse(name)) for name in there if goes_on)]
+        )
+        there |= dict.fromkeys(one for one in self._discovery.new() if one not in named)
         if not there:
             raise NotFound(f"no channel matches {', '.join(channels)}: penstock ls lists the channels that are there")
         return list(there)
@@ -202,15 +207,18 @@ class Snapshotter:
                 "make room, name fewer channels or a shorter time before",
             )
 
-    def _start(self, wish: SnapshotWish, there: Sequence[str], past: Past) -> ThreadRecorder:
-        patterns, new_writers = [name for name in wish.channels if is_pattern(name)], no_new_writers
-        if patterns and wish.after_ns:
+    def _start(self, wish: SnapshotWish, past: Past) -> ThreadRecorder:
+        new_writers = no_new_writers
+        if wish.after_ns:
 
             def opened(name: str, _: str | int, wanted: Wanted) -> RecordingWriter | PendingWriter | None:
-                return self._open(name, wish, past, wanted)
+                try:
+                    return self._open(name, wish, past, wanted)
+                except PenstockError as error:
+                    self._left_out.append(f"{name} is left out: {error}")
+                    return None
 
-            discovery = self._connector.discover(patterns)
-            new_writers = PatternWatch(discovery, there, "newest", opened, self._connector.identity)
+            new_writers = PatternWatch(self._discovery, self._made, None, opened, self._connector.identity)
         return ThreadRecorder(
             [writer for writer in self._made if isinstance(writer, RecordingWriter)],
             self._files.catalog,
@@ -218,7 +226,7 @@ class Snapshotter:
             clock=self._clock,
             waiting=[writer for writer in self._made if isinstance(writer, PendingWriter)],
             new_writers=new_writers,
-            may_be_empty=True,
+            is_snapshot=True,
         ).start()
 
     def _finish(self, recorder: ThreadRecorder, past: Past, end_ns: Callable[[], int], time_ns: int) -> Snapshot:
@@ -309,7 +317,7 @@ def check_wish(
         if not isinstance(text, str) or len(text) > TEXT_MAX:
             raise Invalid(f"{name} is {text!r:.200}: it must be a text of at most {TEXT_MAX:,} characters")
     span = units.seconds(before, "before")
-    later = 0.0 if after in (0, "0", "0s") else units.seconds(after, "after")
+    later = units.seconds(after, "after", zero=True)
     return SnapshotWish(tuple(names), int(span * SECOND), int(later * SECOND), note, trigger, drop_after, pixels)
 
 
