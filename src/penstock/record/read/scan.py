@@ -5,13 +5,14 @@ A damaged block is left out as a gap: it is counted in the column `lost` of the 
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._native import core as _native
 from penstock.channels.checks import flag, texts, whole
-from penstock.errors import Invalid, NotFound, PenstockError
+from penstock.errors import Invalid, NotFound, PenstockError, SystemFailure
 from penstock.util.extras import explain_missing
 from penstock.util.units import Moment, interval
 
@@ -22,6 +23,7 @@ log = logging.getLogger("penstock")
 
 FOR_EVER = (1 << 64) - 1
 LOGGED = 10  # pieces of damage that one scan logs individually
+REMOVED = "it was removed while it was read. Run verify"
 MAX_BATCH_ROWS = (1 << 31) - 1
 TIME_MIN, TIME_MAX = -(1 << 63), (1 << 63) - 1
 COLUMNS = _native.RECORDED_COLUMNS
@@ -133,7 +135,13 @@ class Scanner:
 
     def _advance(self) -> tuple[Any, Any] | None:
         if self._error is None and not self._ended:
-            capsules = self._scan.next_batch()
+            try:
+                capsules = self._scan.next_batch()
+            except SystemFailure as error:  # files of another machine are not held open
+                self._ended = True
+                if error.errno != errno.ENOENT or self._meanwhile is None:
+                    raise
+                raise self._meanwhile(self.resume) or NotFound(f"{error.strerror}: {REMOVED}") from None
             self._record_left_out(capsules is None)
             if capsules is not None:
                 return capsules
@@ -157,7 +165,7 @@ class Scanner:
         if self._error is not None:
             return
         if gone:
-            self._error = NotFound(f"{gone} no longer exists: it was removed while it was read. Run verify")
+            self._error = NotFound(f"{gone} no longer exists: {REMOVED}")
         for one in found:
             if len(self.left_out) < LOGGED and one.what not in self._logged:
                 self._logged.add(one.what)
