@@ -137,11 +137,11 @@ class Scanner:
         if self._error is None and not self._ended:
             try:
                 capsules = self._scan.next_batch()
-            except SystemFailure as error:  # files of another machine are not held open
+            except SystemFailure as failed:  # files of another machine are not held open
                 self._ended = True
-                if error.errno != errno.ENOENT or self._meanwhile is None:
+                if failed.errno != errno.ENOENT or self._meanwhile is None:
                     raise
-                raise self._meanwhile(self.resume) or NotFound(f"{error.strerror}: {REMOVED}") from None
+                raise self._meanwhile(self.resume) or NotFound(f"{failed.strerror}: {REMOVED}") from None
             self._record_left_out(capsules is None)
             if capsules is not None:
                 return capsules
