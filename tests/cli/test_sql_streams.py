@@ -51,7 +51,7 @@ def test_an_archive_of_another_machine_is_asked(ask, tmp_path):
     penstock.remove("log:imu")
     with archive.serve("127.0.0.1:0") as server:
         status, out, _ = ask("select i from 'log:imu'", "--json", "--from", server.uri)
-        assert (status, out) == (0, '{"i":3}\n')
+        assert (status, out) == (0, '{"i": 3}\n')
         status, _, err = ask(server.uri, "select 1")
     assert (status, f"{server.uri}, which shows an archive alone" in err) == (1, True)
 

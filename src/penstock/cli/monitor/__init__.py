@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from pathlib import Path
 from typing import Annotated
 
 import typer
