@@ -3,6 +3,7 @@
 import contextlib
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -215,6 +216,118 @@ def test_two_channels_never_become_one(way, caplog):
                 here.step(0)
             assert got + sub.poll() in (["log"], ["ring"])
         assert caplog.text.count("is not bridged") == 1
+
+
+def params(*values):
+    return [{"name": name, "value": value} for name, value in values]
+
+
+@pytest.mark.parametrize("way", ["here", "network", "address"])
+def test_last_values_go_with_their_log(way, caplog):
+    """The target keeps those of the same field, those from before the bridge began among them; as many and as long."""
+    with (
+        contextlib.ExitStack() as opened,
+        penstock.publish("log:a", codec="json", last="name", last_keys=5, last_max=200) as pub,
+    ):
+        for one in params(("x", 1), ("y", 2), ("x", 3)):
+            pub.send(one)
+        at, target = address(), "log:b" if way != "address" else "log:far/a"
+        if way == "here":
+            bridges = [opened.enter_context(penstock.Bridge("log:a", "log:b"))]
+        elif way == "network":
+            bridges = opened.enter_context(crossing("log:a", "log:b"))
+        else:
+            ends = (("a*", at), (at, "log:far/{name}"))
+            bridges = [opened.enter_context(penstock.Bridge(*one)) for one in ends]
+        sub = opened.enter_context(penstock.subscribe(target))
+        pub.send({"name": "y", "value": 4})
+        assert taken(sub, 3, *bridges) == params(("y", 2), ("x", 3), ("y", 4))
+        with penstock.subscribe(target, start="last") as late:
+            assert taken(late, 2) == params(("x", 3), ("y", 4))
+        about = penstock.inspect(target).details
+        assert (about["last_keys"], about["last_values"]) == (5, 2)
+        assert sub.codec.spec == {"kind": "json"}
+        assert not caplog.records
+
+
+def test_last_values_come_once_and_after_a_hole():
+    """A bridge that starts again sends those alone that changed in what the log no longer keeps."""
+    with (
+        penstock.publish("log:a", codec="json", last="name", term_length=1 << 16) as pub,
+        penstock.subscribe("log:b") as sub,
+    ):
+        for one in params(("x", 1), ("y", 2)):
+            pub.send(one)
+        for _ in range(2):
+            with penstock.Bridge("log:a", "log:b") as bridge:
+                pub.send({"name": "z", "value": 0})
+                step(bridge, until=lambda: bridge.step(0.01) == 0 and bridge.progress()[0].messages)
+        assert sub.poll() == params(("x", 1), ("y", 2), ("z", 0), ("z", 0))
+        pub.send({"name": "x", "value": 5})
+        for number in range(1000):
+            pub.send({"name": "z", "value": number, "more": "." * 500})
+        with penstock.Bridge("log:a", "log:b") as bridge:
+            assert taken(sub, 1, bridge) == params(("x", 5))
+            step(bridge, until=lambda: bridge.step(0) == 0)
+            assert bridge.progress()[0].lost > 0
+
+
+def test_two_ends_do_not_exchange_their_last_values():
+    with (
+        penstock.publish("log:a", codec="json", last="name") as here,
+        penstock.publish("log:b", codec="json", last="name") as there,
+    ):
+        here.send({"name": "x", "value": 1})
+        there.send({"name": "y", "value": 2})
+        with penstock.Bridge("log:a", "log:b", both=True) as bridge:
+            there.send({"name": "z", "value": 3})
+            with penstock.subscribe("log:a", start="last") as sub:
+                assert taken(sub, 2, bridge) == params(("x", 1), ("z", 3))
+            with penstock.subscribe("log:b", start="last") as sub:
+                assert sorted(one["name"] for one in taken(sub, 3, bridge)) == ["x", "y", "z"]
+
+
+def test_a_target_without_last_values_is_told_of(caplog):
+    with (
+        penstock.publish("log:a", codec="json", last="name") as pub,
+        penstock.publish("log:b", codec="json"),
+        penstock.subscribe("log:b") as sub,
+        penstock.Bridge("log:a", "log:b") as bridge,
+    ):
+        pub.send({"name": "x", "value": 1})
+        assert taken(sub, 1, bridge) == params(("x", 1))
+    (said,) = caplog.records
+    assert "log:b does not get the last values of its source: log:b" in said.getMessage()
+
+
+@pytest.mark.parametrize("chain", [(), ("log:x",), ("ring:x", "log:y")])
+def test_attributes_of_frames_go_with_them(chain):
+    at = f"{address()}/1"
+    stops = ["frames:a", *([at] if chain else []), *chain, "frames:b"]
+    with contextlib.ExitStack() as opened:
+        bridges = [opened.enter_context(penstock.Bridge(*ends)) for ends in reversed(list(pairwise(stops)))]
+        pub = opened.enter_context(penstock.publish("frames:a", shape=(2,), dtype="u1", attributes={"lens": "wide"}))
+        step(*bridges, until=lambda: pub.readers)
+        pub.send(np.array([1, 2], "u1"))
+        step(*bridges, until=lambda: bridges[0].progress()[0].messages)
+        with penstock.subscribe("frames:b", last=1) as sub, sub.recv(SECONDS) as frame:
+            assert (frame.array.tolist(), sub.attributes) == ([1, 2], {"lens": "wide"})
+
+
+@pytest.mark.parametrize("length", [10, 2000])
+def test_attributes_too_long_for_a_datagram_are_told_of(length, caplog):
+    attributes = {"text": "." * length}
+    with (
+        crossing("frames:a", "frames:b") as bridges,
+        penstock.publish("frames:a", shape=(2,), attributes=attributes) as pub,
+    ):
+        step(*bridges, until=lambda: pub.readers)
+        pub.send(np.array([1, 2], "u1"))
+        step(*bridges, until=lambda: bridges[1].progress()[0].messages)
+        with penstock.subscribe("frames:b", last=1) as sub:
+            assert sub.attributes == (attributes if length == 10 else {})
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["udp"] * (length > 10)
+    assert ("does not get the attributes" in caplog.text) == (length > 10)
 
 
 def test_a_pattern_sends_each_channel_under_its_name():

@@ -188,6 +188,18 @@ def test_an_archive_needs_no_tables_and_its_page_is_the_same(tables, tmp_path):
     assert penstock.Archive(tmp_path / "archive").verify() == []
 
 
+def test_an_archive_of_another_machine_has_a_page_here(tables, tmp_path):
+    pytest.importorskip("pyarrow.flight")
+    with penstock.Archive(tmp_path / "archive").serve("127.0.0.1:0") as server:
+        assert here("report", "archive", "one.html", folder=tmp_path).status == 0
+        assert here("report", server.uri, "other.html", folder=tmp_path).status == 0
+        refused = here("report", server.uri, folder=tmp_path)
+    assert (refused.status, f"{server.uri} is no folder of this machine: name the page" in refused.err) == (1, True)
+    one, other = ((tmp_path / f"{name}.html").read_text() for name in ("one", "other"))
+    assert Page(one).rows == Page(other).rows
+    assert f"From the archive {server.uri}." in other
+
+
 def test_an_archive_of_frames_pipes_and_changed_codecs(tmp_path):
     """No pixels are read. A channel that was made again with another codec has a section for each."""
     archive = penstock.Archive(tmp_path / "archive")

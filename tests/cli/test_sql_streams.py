@@ -43,6 +43,19 @@ def ask(capsys):
     return asked
 
 
+def test_an_archive_of_another_machine_is_asked(ask, tmp_path):
+    pytest.importorskip("pyarrow.flight")
+    archive = penstock.Archive(tmp_path / "archive")
+    with penstock.publish("log:imu", codec="json") as publication, archive.record("log:imu"):
+        publication.send({"i": 3})
+    penstock.remove("log:imu")
+    with archive.serve("127.0.0.1:0") as server:
+        status, out, _ = ask("select i from 'log:imu'", "--json", "--from", server.uri)
+        assert (status, out) == (0, '{"i": 3}\n')
+        status, _, err = ask(server.uri, "select 1")
+    assert (status, f"{server.uri}, which shows an archive alone" in err) == (1, True)
+
+
 def test_the_parts_of_a_stream_are_one(ask, places):
     archive, tables = places
     query = "select count(*) as n, sum(i) as s from 'log:imu'"

@@ -13,6 +13,8 @@ from penstock.channels.uri.channel import parse
 from penstock.codecs import multipart
 from penstock.kinds.pipe import opener as pipe
 
+SECONDS = 60.0
+
 
 def tap(name, **options):
     return pipe.open_tap(parse(name), **options)
@@ -160,6 +162,19 @@ def test_late_commits_are_recorded(archive):
     got = [m.data["body"] for m in archive.replay("pipe:c")]
     assert got == [b"x"] * 5 + [b"end"] + [b"y"] * 6
     assert archive.find("pipe:c").gaps == 0
+
+
+def test_a_recorder_that_stops_behind_knows_that_it_has_all(archive, caplog):
+    """How far a tap of a pipe is behind is known up to a bound: a recorder neither waits for the rest of it nor calls it missing."""
+    with penstock.publish("pipe:c") as push, penstock.subscribe("pipe:c") as sub:
+        writer = archive._opener.open("pipe:c", "newest", False, 1 << 16, None)
+        for _ in range(50):
+            push.send(b"x")
+            assert sub.recv(SECONDS) == b"x"
+        writer.drain()
+        assert (writer.unread, writer.segment.messages) == (0, 50)
+        writer.finish()
+    assert not caplog.records
 
 
 def test_a_recorder_may_rather_miss_than_be_waited_for(archive):

@@ -365,9 +365,9 @@ def test_tables_and_exports_are_not_written_there(tmp_path, archive):
     record(archive, count=5)
     from penstock.export import export
 
-    with pytest.raises(Invalid, match="a server of an archive, which can only be read"):
+    with pytest.raises(Invalid, match="which shows an archive alone, to be read"):
         export(archive.path, "grpc://127.0.0.1:4860", form="parquet")
-    with pytest.raises(Invalid, match="a server of an archive, which can only be read"):
+    with pytest.raises(Invalid, match="which shows an archive alone, to be read"):
         archive.push("grpc://127.0.0.1:4860")
 
 

@@ -10,6 +10,7 @@ from ports import free_port
 import penstock
 from penstock.channels.uri.channel import parse
 from penstock.record.format.sync_marker import SyncMarker
+from penstock.record.read.plan import plan
 from penstock.record.serve import looks
 from penstock.record.serve.files import ServedArchive
 from penstock.record.session_history import SessionHistory
@@ -152,6 +153,40 @@ def test_a_recording_that_was_cut_or_purged_is_seen(archive, there):
     assert [info.id for info in there.list()] == [2]
     with pytest.raises(penstock.NotFound, match="has no recording 1"):
         there.find(1)
+
+
+@pytest.mark.parametrize("how", ["truncate", "purge"])
+@pytest.mark.parametrize("read", ["replay", "scan", "follow", "range"])
+def test_a_reader_of_a_recording_that_goes_is_told_so(archive, there, read, how, caplog):
+    """As on the machine that has the recording: it is not taken for damaged, and what it lacks is not taken for its end."""
+    record(archive, count=10_000)
+    record(archive)
+    if read == "range":
+        (one, *_) = plan(there, channels={"log:a"})
+        found = iter(one.scan(["position"], batch_rows=10))
+    else:
+        found = iter(getattr(there, read)(1, **({"batch_rows": 10} if read == "scan" else {})))
+    next(found)
+    if how == "truncate":
+        archive.truncate(1, archive.find(1).end_position // 2)
+        wanted = f"cut back to position {archive.find(1).end_position}"
+    else:
+        archive.purge(1)
+        wanted = "was purged while it was read, .* The oldest recording of log:a that exists is 2, from"
+    with pytest.raises(penstock.NotFound, match=wanted):
+        list(found)
+    assert not caplog.records
+
+
+def test_a_segment_that_goes_while_it_is_read_is_missing(archive, there):
+    """Though nobody purged or truncated."""
+    record(archive, count=10_000)
+    found = iter(there.scan(1, batch_rows=10))
+    next(found)
+    archive._files.folder(1).segments()[-1].data.unlink()
+    with pytest.raises(penstock.NotFound, match="the object does not exist: it was removed while it was read"):
+        list(found)
+    assert there.verify(1)
 
 
 def test_frames_written_before_an_index_is_read_are_there(archive, there, monkeypatch):

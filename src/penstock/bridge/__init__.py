@@ -11,11 +11,13 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Self
 
 from penstock import codecs
 from penstock.bridge.bookmark import Bookmark
-from penstock.bridge.route import Bridged, Own, Route, Settings
+from penstock.bridge.route import Own, Route
+from penstock.bridge.settings import Bridged, Settings
 from penstock.channels.storage.discovery import ChannelDiscovery
 from penstock.channels.uri.channel import named
 from penstock.channels.uri.opener import parse
@@ -87,6 +89,7 @@ class Bridge:
                     for one in (there, heard):
                         if parse(one).kind.one_reader:
                             raise Unsupported(f"{one}: each message goes to one reader, so it has one direction")
+                self._settings = replace(self._settings, latch=False)  # else two ends would exchange their last values
                 self._add(heard, there if strict else SAME)
             undo.pop_all()
 

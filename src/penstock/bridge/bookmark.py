@@ -24,13 +24,14 @@ SESSIONS = 64  # that are remembered, of each kind
 class Kept(msgspec.Struct):
     """What the file has. file: identifies the channel. position: where reading goes on; None at first. read: the same for each session of
     a channel that has several. own: sessions of the bridge's own publications onto this channel, which it does not send back. channels: of
-    an address, the channels that were told of, and their codecs."""
+    an address, the channels that were told of, and their codecs. latched: last values from before `position` have arrived."""
 
     file: int = 0
     position: int | None = None
     read: dict[int, int] = {}
     own: list[int] = []
     channels: dict[str, dict[str, Any]] = {}
+    latched: bool = False
 
 
 class Bookmark:

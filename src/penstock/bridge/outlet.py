@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 from penstock import codecs
 from penstock._native import core as _native
+from penstock.bridge import beside
 from penstock.channels import handles
 from penstock.channels.uri.opener import parse
 from penstock.codecs.frames import FrameFormat, frame_options
-from penstock.errors import SystemFailure, TimedOut, Unsupported
+from penstock.errors import Mismatch, SystemFailure, TimedOut, Unsupported
 from penstock.front.opening import publish
 
 IN_FLIGHT = 4 << 20  # bytes of a stream that its receivers have yet to read
@@ -61,8 +62,11 @@ class Outlet:
         form = FrameFormat(spec) if spec["kind"] == "frame" else None
         if self.takes_frames and spec["kind"] != "frame":
             raise Unsupported(f"{channel} takes frames, and the source has messages of {spec['kind']}")
+        plain, last = beside.split(spec)
         self._waits_for_readers = drops_unheard(channel)
-        self._options: dict[str, Any] = {"codec": codec}
+        self._options: dict[str, Any] = {"codec": codecs.from_spec(plain) if last else codec}
+        if "last" in takes:
+            self._options |= last
         if self.takes_frames:
             self._options = frame_options(spec)
         elif kind.memory is None:  # it carries the bytes alone
@@ -71,7 +75,10 @@ class Outlet:
             self._options["when_full"] = "wait"
         if "flow_control" in takes:
             # Without linger: what was not received is sent again, by the next publication.
-            self._options |= {"codec": _short(codec, trunk), "linger": 0.0}
+            short = _short(codec, trunk)
+            if not trunk:
+                beside.warn(channel, spec.keys() - short.spec.keys(), "their description is too long for a datagram")
+            self._options |= {"codec": short, "linger": 0.0}
             longest = 0 if form is None else form.bytes
             if trunk or longest > IN_FLIGHT // 2:
                 self._options["term_length"] = 1 << min(30, max(TRUNK_TERM, longest * 5 // 2).bit_length())
@@ -86,7 +93,15 @@ class Outlet:
         self._open()
 
     def _open(self) -> None:
-        self._pub: Any = publish(self._channel, **self._options)
+        try:
+            self._pub: Any = publish(self._channel, **self._options)
+        except Mismatch as error:  # it is there without what the source has beside its messages, or with something else
+            beyond = {"attributes", "last", "last_keys", "last_max"} & self._options.keys()
+            if not beyond:
+                raise
+            self._options = {name: value for name, value in self._options.items() if name not in beyond}
+            self._pub = publish(self._channel, **self._options)
+            beside.warn(self._channel, beyond, error)
         self._opened(getattr(self._pub, "session", 0))
         self.is_far, self._read = hasattr(self._pub, "progress"), 0
         self._is_native = isinstance(self._pub, _native.Publication)

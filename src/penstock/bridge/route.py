@@ -8,14 +8,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from penstock import codecs
 from penstock._native import core as _native
+from penstock.bridge import beside
 from penstock.bridge.bookmark import Bookmark
 from penstock.bridge.outlet import Outlet, drops_unheard
+from penstock.bridge.settings import Bridged, Settings
 from penstock.channels.storage import files, inspection
 from penstock.channels.uri.opener import parse, subscription_options
 from penstock.errors import (
@@ -35,37 +38,6 @@ from penstock.front.opening import subscribe
 RETRY_SECONDS = 1.0
 AGAIN_SECONDS = 5.0  # for a bridge to send again what this machine has missed
 log = logging.getLogger("penstock")
-
-
-@dataclass(frozen=True)
-class Bridged:
-    """How far a bridge has come with one channel.
-
-    messages, bytes: what was passed on, and how long its bodies were. lost: bytes of the source's stream that the bridge missed, also
-    between two of its runs. lost_messages: how many messages, where the kind counts them. refused: messages that the target cannot take.
-    resent: messages that were sent again, since their receiver was restarted. waiting: messages that the receiver has yet to read.
-    """
-
-    source: str
-    target: str
-    messages: int
-    bytes: int
-    lost: int
-    lost_messages: int
-    refused: int
-    resent: int
-    waiting: int
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the routes of a bridge have in common. name: of the bridge, for its bookmarks. strict: one channel's error ends the bridge."""
-
-    name: str
-    start: Any = None
-    codec: Any = None
-    drop_after: float | None = None
-    strict: bool = True
 
 
 @dataclass
@@ -116,6 +88,10 @@ class Route:
         self._several = False
         self._out: Outlet | None = None
         self._held: tuple[Any, tuple[int, int]] | None = None  # a message that was taken, and its mark
+        self._values: deque[bytes] | None = (
+            None  # last values that come before the messages; None before they are known
+        )
+        self._begin, self._joined = 0, 0  # where they begin, and where the subscription does
         self._passed: tuple[int, int] | None = None  # the mark of one that is not passed on, behind all others
         self._release: Callable[[], object] = int  # it: what `_held` lends
         self._seen: set[int] = set()  # sessions that were read since the start
@@ -144,6 +120,7 @@ class Route:
         """How the messages are encoded; None until that is known."""
         if self.codec is None and self._sub is not None and (found := self._sub.codec) is not None:
             spec = {**found.spec, "pixels": True} if self._kind.by_reference else found.spec
+            spec = {**spec, **beside.described(self._kind, self._sub)}
             chosen = None if self._kind.memory is not None else self._settings.codec
             self.codec = codecs.from_spec(spec) if chosen is None else codecs.resolve(chosen)
         return self.codec
@@ -172,6 +149,8 @@ class Route:
         except NotFound:
             return False
         self._several = hasattr(self._sub, "sessions")
+        kept.latched = kept.latched and goes_on is not None
+        self._begin = (goes_on or 0) if kept.latched else 0
         if kind.by_reference:
             self._take = self._take_frame
         elif self._several:
@@ -242,6 +221,9 @@ class Route:
 
     def _next(self) -> bool:
         """Takes the next message. False if there is none."""
+        if self._values:
+            self._held = self._values.popleft(), (0, self._joined)
+            return True
         while (body := self._take()) is not None:
             begin = session = 0
             if self._several or self._own.sessions:
@@ -273,10 +255,12 @@ class Route:
         """Passes on the messages that there are, at most `most`. Never blocks for long. Returns how many."""
         if self._sub is None and (time.monotonic() < self._try_at or not self._open()):
             return 0
-        if self.carries is None:
+        if (codec := self.carries) is None:
             return 0
         if self._out is None and drops_unheard(self.target):
             self._open_outlet()  # now: its readers must have found it before the first message
+        if self._values is None:
+            self._find_values("last" in codec.spec)
         count = 0
         while count < most:
             try:
@@ -296,6 +280,14 @@ class Route:
             self._arrived([self._passed])
             self._passed = None
         return count
+
+    def _find_values(self, has_some: bool) -> None:
+        """Last values from before the subscription, if the source itself keeps them."""
+        self._values = deque()
+        if has_some and self._settings.latch and "last" in self._kind.value_options:
+            self._joined = self._sub.position
+            self._values = beside.last_values(self.target, self._sub, self._begin, self._own.sessions)
+            self._mark.kept.latched = self._mark.kept.latched and not self._values
 
     def _give(self) -> bool:
         """Passes the message on that was taken. False if there is no room for it."""
@@ -350,24 +342,28 @@ class Route:
             self._mark.kept.read.update(marks)
         else:
             self._mark.kept.position = marks[-1][1]
+            self._mark.kept.latched |= marks[-1][1] > self._joined or not (self._values or self._waiting)
         self._mark.save()
 
     # ---- the whole ----
+
+    @property
+    def _waiting(self) -> int:
+        return 0 if self._out is None else self._out.waiting
 
     @property
     def is_done(self) -> bool:
         """Whether everything that was taken has arrived."""
         if self._out is not None:
             self._settle(self._out)
-        return self._held is None and (self._out is None or not self._out.waiting)
+        return self._held is None and not self._waiting
 
     @property
     def row(self) -> Bridged:
         """How far it has come."""
         lost, lost_messages = self._losses()
-        out = self._out
-        resent, waiting = (0, 0) if out is None else (out.resent, out.waiting)
-        counts = (self._messages, self._bytes, lost, lost_messages, self._refused, resent, waiting)
+        resent = 0 if self._out is None else self._out.resent
+        counts = (self._messages, self._bytes, lost, lost_messages, self._refused, resent, self._waiting)
         return Bridged(self.source, self.target, *counts)
 
     def _losses(self) -> tuple[int, int]:
@@ -383,7 +379,7 @@ class Route:
         for one in (self._sub, self._out):
             if one is not None:
                 one.close()
-        self._sub = self._out = None
+        self._sub = self._out = self._values = None
         self.codec, self._late, self._warned = codec, True, False
 
     def fail(self, error: PenstockError) -> None:

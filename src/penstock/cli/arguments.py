@@ -51,7 +51,7 @@ def _place(text: str, read: Callable[[str, str], Any]) -> Any:
 
 
 ArchivePath = Annotated[
-    Path,
+    str,  # as a path, a URI would lose a slash
     typer.Argument(
         help="The archive's folder, s3://BUCKET/FOLDER, or grpc+tls://HOST:PORT.", parser=place, metavar="ARCHIVE"
     ),

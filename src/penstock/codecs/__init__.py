@@ -33,7 +33,7 @@ CHOICE = (
     "a TypedDict, a protobuf message class, or ros2msg(name)"
 )
 # In a description: what MCAP files, Foxglove and tables need to know of the messages.
-FOR_OTHERS = ("schema", "mcap", "columns")
+FOR_OTHERS = ("schema", "mcap", "columns", "last", "attributes")  # the latter two are of bridged channels
 Encode = Callable[[Any], Any]
 Decode = Callable[[Any], Any]
 

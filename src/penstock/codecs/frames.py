@@ -178,6 +178,8 @@ def frame_options(spec: dict[str, Any]) -> dict[str, Any]:
         options["varies"] = True
     if "header" in spec:
         options["header"] = spec["header"]
+    if "attributes" in spec:
+        options["attributes"] = spec["attributes"]
     return options
 
 

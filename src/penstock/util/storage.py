@@ -125,7 +125,7 @@ def _of_server(scheme: str, rest: str, text: str, what: str, *, to_write: bool) 
         raise Invalid(f"{what} is {text}: name a server and its port, as in {scheme}://HOST:PORT")
     if to_write:
         raise Invalid(
-            f"{what} is {text}, a server of an archive, which can only be read: name a folder, or s3://BUCKET/FOLDER"
+            f"{what} is {text}, which shows an archive alone, to be read: name a folder, or s3://BUCKET/FOLDER"
         )
     return Place(f"{scheme}://{server}" + (f"/{path}" if path else ""), f"/{path}" if path else "")
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -27,11 +26,11 @@ def add_commands(app: typer.Typer) -> None:
 
 def monitor(
     archive: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Option(help="Show this archive's recordings too. May be given several times.", parser=arguments.place),
     ] = None,
     tables: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Option(help="Show the tables in this folder too. May be given several times.", parser=arguments.place),
     ] = None,
     port: Annotated[

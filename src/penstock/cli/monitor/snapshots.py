@@ -64,8 +64,8 @@ class Snapshots:
 
     def __init__(
         self,
-        archives: Sequence[Path] = (),
-        tables: Sequence[Path] = (),
+        archives: Sequence[str | Path] = (),
+        tables: Sequence[str | Path] = (),
         *,
         every: float = 1.0,
         survey: Callable[[], tuple[Sequence[Any], Sequence[Any]]] = survey,

@@ -22,7 +22,7 @@ MOST = 500  # recordings that the page lists: the newest
 class ArchiveView:
     """An archive, opened once."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str | Path) -> None:
         self._path = path
         self._opened: penstock.Archive | None = None
 
@@ -78,7 +78,7 @@ def _query(consumer: Consumer, found: Sequence[RecordingInfo]) -> dict[str, Any]
 class TablesView:
     """A folder of tables. A table's files are counted again only after a commit."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str | Path) -> None:
         self._path = path
         self._known: dict[str, tuple[Any, dict[str, Any]]] = {}
 

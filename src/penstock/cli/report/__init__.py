@@ -23,6 +23,7 @@ from penstock.cli.report.streams import Stream as Stream
 from penstock.cli.terminal import output
 from penstock.cli.terminal.output import count, duration, size
 from penstock.util.extras import check_installed, explain_missing
+from penstock.util.storage import is_remote
 
 PAGE = Path(__file__).with_name("page.html")
 PERCENTILES = ((50.0, "p50"), (99.0, "p99"), (99.9, "p99.9"))
@@ -45,8 +46,12 @@ def add_commands(app: typer.Typer) -> None:
 
 def report(
     source: Annotated[
-        Path,
-        typer.Argument(help="An archive, or a folder of tables.", parser=arguments.folder, metavar="SOURCE"),
+        str,  # as a path, a URI would lose a slash
+        typer.Argument(
+            help="An archive, also s3://BUCKET/FOLDER or grpc+tls://HOST:PORT, or a folder of tables.",
+            parser=arguments.place,
+            metavar="SOURCE",
+        ),
     ],
     page: Annotated[
         Path | None, typer.Argument(help="The page to write. Default: report.html in that folder.", metavar="<file>")
@@ -56,15 +61,17 @@ def report(
     """Draws a page about an archive, or about tables: rates, latency, silences, and each stream's own columns. One file, without links."""
     check_installed("pyarrow", "matplotlib", what="a report", extra="report")
     damage: list[str] = []
+    if is_remote(source) and page is None:
+        raise penstock.Invalid(f"{source} is no folder of this machine: name the page to write, as report.html")
     archive = _archive(source)
     with output.working("reading"):
         if archive is not None:
             about = about_source(source, f"From the archive {output.path(source)}.")
             streams, columns = sources.recorded(archive, damage)
-            made = write(page or source / "report.html", streams, columns, about)
+            made = write(page or Path(source, "report.html"), streams, columns, about)
         else:
             check_installed("deltalake", what="a report of tables", extra="report")
-            out = _tables(source)
+            out = _tables(Path(source))
             streams, about = collect(out), about_source(out, f"From the tables in {output.path(out)}.")
             columns_of = sources.parts(out, [stream.channel for stream in streams if len(stream.times)], _own(out))
             made = write(page or out / "report.html", streams, columns_of, about)
@@ -77,13 +84,15 @@ def report(
         raise penstock.Corrupt(f"{what} damaged and left out; everything else is in {output.path(made)}")
 
 
-def _archive(folder: Path) -> penstock.Archive | None:
-    """The archive in this folder, if it has a recording."""
+def _archive(folder: str | Path) -> penstock.Archive | None:
+    """The archive in this folder, if it has a recording; or one elsewhere."""
     try:
         found = penstock.Archive(folder, create=False)
     except penstock.NotFound:
+        if is_remote(folder):
+            raise
         return None
-    return found if found.list() else None
+    return found if found.list() or is_remote(folder) else None
 
 
 def _tables(folder: Path) -> Path:
@@ -100,10 +109,15 @@ def _own(out: Path) -> list[str]:
     return [name for name in names(out) if name not in BUILT_IN and not name.startswith(f"{STREAMS}/")]
 
 
-def about_source(source: Path, subtitle: str) -> About:
+def about_source(source: str | Path, subtitle: str) -> About:
     """The words for an archive or tables of which nothing else is known."""
+    if is_remote(source):
+        title = str(source).rpartition("/")[2]
+    else:
+        folder = Path(source).resolve()
+        title = (folder.parent if Path(source).name == "tables" else folder).name
     return About(
-        title=source.resolve().name if source.name != "tables" else source.resolve().parent.name,
+        title=title,
         headline="Recorded messages",
         subtitle=subtitle,
         latency="Latency is from the send's time stamp to the recorder's.",

@@ -30,8 +30,8 @@ def opened(places: Sequence[Any], *, strict: bool) -> Lake:
     for place in places:
         if not storage.is_remote(place) and Path(place).is_file():
             raise penstock.NotFound(f"{output.path(place)} is neither an archive nor tables")
-        is_served = storage.where(place).is_served  # then it is an archive
-        what = "tables" if not is_served and reading.names(str(place)) else "archive"
+        served = storage.where(place).is_served  # so it is no folder of tables
+        what = "archive" if served or not reading.names(str(place)) else "tables"
         if what == "archive":
             try:
                 penstock.Archive(place, create=False)

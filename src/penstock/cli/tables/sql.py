@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,10 +33,10 @@ def sql(
         ),
     ],
     places: Annotated[
-        list[Path] | None,
+        list[str] | None,  # as lists of paths, they would lose a slash of a URI
         typer.Option(
             "--from",
-            help="An archive or a folder of tables, s3://BUCKET/FOLDER, or grpc+tls://HOST:PORT; one of each.",
+            help="An archive or a folder of tables, also s3://BUCKET/FOLDER, or an archive at grpc+tls://HOST:PORT; one of each.",
             parser=arguments.place,
         ),
     ] = None,
@@ -117,7 +118,7 @@ class _Shape:
 
 
 def _ask_streams(
-    query: str, places: list[Path], watch: str | None, strict: bool, engine: str, master: str | None, shape: _Shape
+    query: str, places: Sequence[Any], watch: str | None, strict: bool, engine: str, master: str | None, shape: _Shape
 ) -> None:
     engines.check(engine, ENGINES, master, "sql", *(["deltalake"] if places else []))
     every = None if watch is None else seconds(watch, "--watch")

@@ -5,6 +5,7 @@ A recording exists once its description does. Knows names of recordings; `remote
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
@@ -115,6 +116,14 @@ def folder_at(path: str) -> RecordingFolder:
 
 def _folder(path: RemotePath, looks: Looks | None = None) -> RemoteFolder:
     return ServedFolder(path, looks) if path.place.is_served else RemoteFolder(path)
+
+
+def siblings(folder: RecordingFolder) -> list[RecordingFolder]:
+    """All recordings of the archive that a recording is in."""
+    if isinstance(folder, ServedFolder):
+        return RemoteArchive(folder.archive).folders()
+    parent = folder.path.parent
+    return [RecordingFolder(parent / name) for name in sorted(os.listdir(parent)) if is_number(name, DIGITS)]
 
 
 def verify_remote(folder: RecordingFolder) -> Iterable[tuple[Any, int, int, str]]:

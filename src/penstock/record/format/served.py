@@ -68,7 +68,12 @@ class ServedFolder(RemoteFolder):
 
     def __init__(self, path: RemotePath, looks: Looks | None = None) -> None:
         super().__init__(path)
-        self._looks = looks or Looks(_archive_of(path.place))
+        self._looks = looks or Looks(self.archive)
+
+    @property
+    def archive(self) -> Place:
+        """The archive that it is in."""
+        return _archive_of(cast(RemotePath, self.path).place)
 
     @property
     def seen(self) -> Seen | None:

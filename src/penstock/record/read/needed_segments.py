@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.record.format import truncations
 from penstock.record.format.coverage import cut_short
 from penstock.record.format.folder import RecordingFolder, Segment
-from penstock.record.format.numbers import is_number
-from penstock.record.format.served import ServedFolder, is_there, look_at
+from penstock.record.format.remote_archive import siblings
+from penstock.record.format.served import ServedFolder, unlooked
 from penstock.record.read.scan import LeftOut
 
 TRIES = 3  # a repair or a truncation may be changing the recording
@@ -45,7 +43,7 @@ def segments_for(folder: RecordingFolder, begins: int, start: int, end: int) -> 
         try:
             return _segments_for(folder, begins, start, end)
         except OSError:
-            if not folder.path.is_dir():
+            if not unlooked(folder.path).is_dir():
                 raise NotFound(f"recording {folder.number} was purged in the meantime") from None
             if attempt == TRIES - 1:
                 raise
@@ -58,6 +56,8 @@ def _segments_for(folder: RecordingFolder, begins: int, start: int, end: int) ->
     except Corrupt:
         mark = None  # verify names it; the segments have the facts
     segments = folder.segments()
+    if not segments and not unlooked(folder.path).is_dir():
+        raise FileNotFoundError
     reaches = begins
     for segment in reversed(segments):
         _, about = folder.index(segment)
@@ -75,19 +75,16 @@ def _segments_for(folder: RecordingFolder, begins: int, start: int, end: int) ->
 def changes(folder: RecordingFolder, channel: str) -> Callable[[int], PenstockError | None] | None:
     """A function that checks whether the recording was purged or truncated since this call, and returns the error of a reader that reached a
     position. None if nothing is ever removed."""
-    is_served = isinstance(folder, ServedFolder)
-    if folder.opener is not None and not is_served:
+    if folder.opener is not None and not isinstance(folder, ServedFolder):
         return None
-    before = truncations.known(folder.path)[0]
+    before, path = truncations.known(folder.path)[0], unlooked(folder.path)
 
     def meanwhile(position: int) -> PenstockError | None:
-        now = look_at(folder)
-        if not is_there(now):
-            rest = f". {_describe_rest(folder, channel)}" if not is_served else ""
+        if not path.is_dir():
             return NotFound(
-                f"recording {folder.number} of {channel} was purged while it was read, up to position {position}{rest}"
+                f"recording {folder.number} of {channel} was purged while it was read, up to position {position}. {_describe_rest(folder, channel)}"
             )
-        after = truncations.known(now.path)[0]
+        after = truncations.known(path)[0]
         if after == before:
             return None
         cut = min(one.position for one in after[len(before) :] or after)
@@ -103,14 +100,13 @@ def changes(folder: RecordingFolder, channel: str) -> Callable[[int], PenstockEr
 def _describe_rest(folder: RecordingFolder, channel: str) -> str:
     """The oldest recording of a channel that exists, as text."""
     found = []
-    for name in sorted(os.listdir(folder.path.parent)):
-        if is_number(name, len(name)):
-            try:
-                about = RecordingFolder(Path(folder.path.parent, name)).describe()
-            except (PenstockError, OSError):
-                continue
-            if about.channel == channel:
-                found.append((about.start_position, about.id))
+    for one in siblings(folder):
+        try:
+            about = one.describe()
+        except (PenstockError, OSError):
+            continue
+        if about.channel == channel:
+            found.append((about.start_position, about.id))
     if not found:
         return f"The archive has no other recording of {channel}"
     position, number = min(found, key=lambda one: one[1])

@@ -23,6 +23,7 @@ log = logging.getLogger("penstock")
 
 FOR_EVER = (1 << 64) - 1
 LOGGED = 10  # pieces of damage that one scan logs individually
+REMOVED = "it was removed while it was read. Run verify"
 MAX_BATCH_ROWS = (1 << 31) - 1
 TIME_MIN, TIME_MAX = -(1 << 63), (1 << 63) - 1
 COLUMNS = _native.RECORDED_COLUMNS
@@ -134,7 +135,13 @@ class Scanner:
 
     def _advance(self) -> tuple[Any, Any] | None:
         if self._error is None and not self._ended:
-            capsules = self._next_batch()
+            try:
+                capsules = self._scan.next_batch()
+            except SystemFailure as failed:  # files of another machine are not held open
+                self._ended = True
+                if failed.errno != errno.ENOENT or self._meanwhile is None:
+                    raise
+                raise self._meanwhile(self.resume) or NotFound(f"{failed.strerror}: {REMOVED}") from None
             self._record_left_out(capsules is None)
             if capsules is not None:
                 return capsules
@@ -143,14 +150,6 @@ class Scanner:
             error, self._error = self._error, None
             raise error
         return None
-
-    def _next_batch(self) -> tuple[Any, Any] | None:
-        try:
-            return self._scan.next_batch()
-        except SystemFailure as error:
-            if self._meanwhile is None or error.errno != errno.ENOENT:
-                raise
-            raise self._meanwhile(self.resume) or error from None  # a file of another machine is gone
 
     def _record_left_out(self, ended: bool) -> None:
         """Records the parts that the scan left out. If they were removed in the meantime, that is an error, after the messages that were read."""
@@ -166,7 +165,7 @@ class Scanner:
         if self._error is not None:
             return
         if gone:
-            self._error = NotFound(f"{gone} no longer exists: it was removed while it was read. Run verify")
+            self._error = NotFound(f"{gone} no longer exists: {REMOVED}")
         for one in found:
             if len(self.left_out) < LOGGED and one.what not in self._logged:
                 self._logged.add(one.what)

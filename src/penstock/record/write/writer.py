@@ -160,6 +160,8 @@ class RecordingWriter:
         while self.segment.position < target:
             if self.turn() > 0:
                 naps = naps if is_snapshot else 0  # all claims below the target are as old as this call
+            elif (target := min(target, self.subscription.position + self.subscription.lag)) <= self.segment.position:
+                break  # of a pipe, the lag is an upper bound
             elif naps < naps_max:
                 naps += 1
                 time.sleep(DRAIN_NAP_SECONDS)
