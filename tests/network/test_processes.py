@@ -34,21 +34,6 @@ def _send(uri, count):
             pub.send(number.to_bytes(8, "little") * 125)
 
 
-def _send_by(pub, count):
-    for number in range(count):
-        pub.send(number.to_bytes(8, "little"))
-    pub.close()
-
-
-@pytest.mark.parametrize("how", ["fork", "forkserver"])
-def test_a_child_sends_all_by_the_publication_that_it_was_given(uri, how):
-    with penstock.subscribe(uri) as sub, penstock.publish(uri) as pub:
-        child = multiprocessing.get_context(how).Process(target=_send_by, args=(pub, 300))
-        child.start()
-        child.join()
-        assert [sub.recv(timeout=PATIENCE) for _ in range(300)] == [n.to_bytes(8, "little") for n in range(300)]
-
-
 def test_a_reader_that_left_is_not_counted_while_another_comes(uri):
     """The next one has its port at once, so nothing tells the sender but the one that leaves."""
     with penstock.publish(uri, codec="json") as pub:
