@@ -145,14 +145,14 @@ def _a_fifo_is_read_as_configuration() -> None:
 
 
 def _longest_may_be_shorter_than_after() -> None:
-    from penstock.blackbox import config
+    from penstock.util import units
 
-    plain = config.span
+    plain = units.seconds
 
-    def span(value: Any, name: str, *, zero: bool = True) -> float:
-        return 1e9 if name == "longest" else plain(value, name, zero=zero)
+    def seconds(value: Any, name: str, **options: Any) -> float:
+        return 1e9 if name == "longest" else plain(value, name, **options)
 
-    config.span = span
+    units.seconds = seconds  # type: ignore[assignment]
 
 
 def _advice_forgets_memory_max() -> None:

@@ -435,7 +435,7 @@ def _made() -> dict[str, Receives]:
             sync.SyncMember,
             "sync:a",
             lambda channel: penstock.join(channel, name="r", capacity=1 << 16),
-            lambda channel, _: penstock.join(channel, name="w"),
+            lambda channel, _: penstock.join(channel, name="w", capacity=1 << 16),
             lambda sender, number: sender.send(b"%d" % number),
             body,
         ),

@@ -14,6 +14,7 @@ import threading
 import time
 
 import pytest
+from people import until
 from ports import free_port
 
 import penstock
@@ -42,6 +43,10 @@ def test_a_reader_that_left_is_not_counted_while_another_comes(uri):
                 pub.wait_for_readers(1, timeout=PATIENCE)
                 pub.send(number)
                 assert sub.recv(timeout=PATIENCE) == number
+                # Nothing but proofs goes to a source that is not proved; its clock is asked afterwards.
+                until(
+                    lambda sub=sub: sub.statistics().network.sessions[0].clock_offset_ns is not None, "it is not proved"
+                )
 
 
 def test_a_number_that_comes_again_is_another_session(uri):
