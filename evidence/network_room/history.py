@@ -259,7 +259,7 @@ class History:
 
     def _is_settled(self, reader: Program) -> bool:
         """Whether a reader gets nothing more: an end was told, or it was heard nothing of for a while."""
-        lines = [line for line in reader.said() if line[1] != "session"]
+        lines = [line for line in reader.said() if line[1] not in ("session", "heard")]
         if not lines or lines[-1][1] != "quiet":
             return False
         rounds, state = lines[-1][2], next(line[1] for line in reversed(lines) if line[1] != "quiet")

@@ -73,10 +73,13 @@ class Judge:
             return
         got: dict[int, list[tuple[int, int]]] = defaultdict(list)
         live: set[int] = set()
+        heard: set[int] = set()  # of which something was received: what was got may be an archive's
         lost, ended = 0, False
         for time, what, *facts in lines:
             if what == "session":
                 live.add(facts[0])
+            elif what == "heard":
+                heard.add(facts[0])
             elif what == "got":
                 publisher, number, session, position, lost = facts
                 self._check(name, publisher, number, session)
@@ -86,7 +89,7 @@ class Judge:
                 lost, ended = facts[0], what == "end"
                 self.counts[what] += 1
                 if what == "end":
-                    self._check_end(name, time, live, got)
+                    self._check_end(name, time, heard if archived else live, got)
             elif what in ("idle", "stopped"):
                 lost = facts[0]
         least = most = 0

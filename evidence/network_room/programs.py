@@ -116,7 +116,7 @@ def read(told: Told, stop: Path, uri: str, archive: str) -> None:
             time.sleep(0.05)
     with sub:
         told.say("open")
-        state, known, rounds, now = "", set[int](), 0, ""
+        state, known, heard, rounds, now = "", set[int](), set[int](), 0, ""
         while not now or not stop.exists():
             now = ""
             try:
@@ -133,6 +133,9 @@ def read(told: Told, stop: Path, uri: str, archive: str) -> None:
                 if one.session not in known:
                     known.add(one.session)
                     told.say("session", one.session, one.joined)
+                if one.end > one.joined and one.session not in heard:
+                    heard.add(one.session)
+                    told.say("heard", one.session)
             if not now:
                 told.say("got", *whose(data), sub.last.session, sub.last.position, sub.lost)
             elif now != state:

@@ -67,7 +67,7 @@ class Past:
     def fill(self, key, begin, end):
         assert key == KEY
         self.asked.append(end)
-        for number in range(-(-(begin or 0) // SIZE), self.has if end is None else end // SIZE):
+        for number in range(int(-(-(begin or 0) // SIZE)), self.has if end is None else int(end // SIZE)):
             yield Recorded(number, number * SIZE, 0, SESSION)
 
 
@@ -137,4 +137,29 @@ def test_what_the_past_and_the_live_stream_have_is_given_once():
     live.comes = [3, 4, 5, 6]
     sub = HistorySubscription(live, past, whole=True)
     assert sub.poll() == [0, 1, 2, 3, 4, 5, 6]
+    sub.close()
+
+
+def test_a_session_joined_within_a_message_asks_for_all_before_its_first(monkeypatch):
+    """Its image is seen before anything of it can be read: the message in which it was joined is asked for, too."""
+    monkeypatch.setattr("penstock.kinds.udp.history.LOOK_SECONDS", 0.0)
+    live, past = Live(), Past()
+    sub = HistorySubscription(live, past, whole=True)
+    live.joins(2.5)  # no recording has all of the third message
+    assert sub.poll() == [0, 1]
+    live.comes = [3, 4]
+    assert sub.poll() == [3, 4]
+    assert past.asked[-1] == 3 * SIZE  # the rest of the third one is lost
+    sub.close()
+
+
+def test_sessions_are_read_that_were_never_heard_live(monkeypatch):
+    """The archive had nothing at the beginning, and the network was cut as long as a sender lived."""
+    monkeypatch.setattr("penstock.kinds.udp.history.LOOK_SECONDS", 0.0)
+    live, past = Live(), Past()
+    sub = HistorySubscription(live, past, whole=True)
+    assert sub.poll() == []
+    past.has = 3
+    assert sub.poll() == [0, 1, 2]
+    assert sub.poll() == []
     sub.close()

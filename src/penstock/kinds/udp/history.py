@@ -25,7 +25,7 @@ from penstock.codecs import Codec
 from penstock.errors import Closed, DecodeError, PenstockError, TimedOut, TooSlow, Unsupported
 from penstock.kinds.udp.losses import Losses
 from penstock.kinds.udp.recorded import END, Asking, History, Key
-from penstock.util.patient_calls import ASK_SECONDS
+from penstock.util.patient_calls import ASK_SECONDS, within
 
 if TYPE_CHECKING:
     from penstock.kinds.udp.handle import Session, UdpSubscription
@@ -43,7 +43,7 @@ class HistorySubscription(Subscription[Message]):
     """
 
     __slots__ = (
-        "_after", "_aside", "_dropped", "_history", "_keys", "_last", "_live", "_lock", "_looked", "_losses", "_next", "_poller",
+        "_after", "_aside", "_begun", "_dropped", "_history", "_keys", "_last", "_live", "_lock", "_looked", "_losses", "_next", "_poller",
         "_read", "_rest", "_signal", "_task", "_whole",
     )  # fmt: skip
     receives = True
@@ -56,6 +56,7 @@ class HistorySubscription(Subscription[Message]):
         self._aside: collections.deque[tuple[Any, Received | None]] = collections.deque()
         self._after: dict[Key, int] = {}  # within the last message that was given: its first byte is before that
         self._read: dict[int, int] = {}  # the last live message of a session that was read
+        self._begun: set[Key] = set()  # sessions of which a live message was read
         self._keys: dict[int, Key] = {}
         self._dropped: set[Key] = set()
         self._last: Received | None = None
@@ -337,15 +338,15 @@ class HistorySubscription(Subscription[Message]):
             if now - self._looked < LOOK_SECONDS:
                 return False
             self._looked = now
-            growing = self._history.growing() - set(self._keys.values()) if self._whole and self._task is None else None
-            if growing:
-                self._aside.append((dict.fromkeys(growing), None))
-            return bool(growing) or self._has_lost()
+            recorded = self._recorded() - set(self._keys.values()) if self._whole and self._task is None else None
+            if recorded:
+                self._aside.append((dict.fromkeys(recorded), None))
+            return bool(recorded) or self._has_lost()
         last = self._live.last
         if isinstance(message, DecodeError):
             last = Received(message.position, 0, last.session)
         session = last.session
-        known = session in self._keys and last.position > self._read.get(session, -1)
+        known = session in self._read and last.position > self._read[session]
         self._read[session] = last.position
         if not known or self._losses.has_new:
             self._has_lost({session: last.position})
@@ -359,7 +360,9 @@ class HistorySubscription(Subscription[Message]):
         """Notes the sessions of which something may be missing in front of the next message. read: where that begins."""
         joined = self._look()
         begins = {self._keys[session]: position for session, position in (read or {}).items()}
-        goals = (joined if self._whole else {}) | self._losses.goals(begins)
+        first = begins.keys() - self._begun  # where it was joined may be within a message
+        self._begun |= first
+        goals = (joined | dict.fromkeys(first) if self._whole else {}) | self._losses.goals(begins)
         goals |= {key: position for key, position in begins.items() if key in goals}
         if goals:
             self._aside.append((goals, None))
@@ -370,13 +373,19 @@ class HistorySubscription(Subscription[Message]):
         not done. Not twice, unless something was there."""
         keys = set(self._keys.values())
         if self._whole:  # one may have come and gone
-            keys |= {key for key in self._history.sessions() if key not in self._after} | self._history.growing()
+            keys |= self._recorded()
         if not keys or self._rest == self._after:
             self._rest = None
             return False
         self._rest = dict(self._after)
         self._aside.append((dict.fromkeys(keys), None))
         return True
+
+    def _recorded(self) -> set[Key]:
+        """The sessions of which the archive may have what was not given: those that are recorded now, and those that nothing was given of."""
+        with within(ASK_SECONDS):
+            known = self._history.sessions()
+        return {key for key in known if key not in self._after} | self._history.growing()
 
     def _look(self) -> dict[Key, int]:
         """The sessions that are new, and the positions at which the live stream was joined."""
