@@ -1,5 +1,6 @@
 """Looks at an archive of another machine: how many calls a reader that follows it makes, and that it never sees an old state."""
 
+import errno
 import os
 import threading
 
@@ -9,11 +10,13 @@ from ports import free_port
 
 import penstock
 from penstock.channels.uri.channel import parse
+from penstock.errors import SystemFailure
 from penstock.record.format.sync_marker import SyncMarker
 from penstock.record.read.plan import plan
 from penstock.record.serve import looks
 from penstock.record.serve.files import ServedArchive
 from penstock.record.session_history import SessionHistory
+from penstock.util.served_files import ServedFiles
 
 pytest.importorskip("pyarrow.flight")
 T = 1 << 16
@@ -140,6 +143,40 @@ def test_a_long_index_of_a_growing_segment_is_sound(archive, there, monkeypatch)
             writer.join()
     assert {info.state for info in found} == {"live"}
     assert len({info.end_position for info in found}) > 3
+
+
+@pytest.mark.parametrize("reason", [errno.ETIMEDOUT, errno.ECONNREFUSED, errno.EINPROGRESS])
+def test_a_server_that_goes_within_a_look_is_no_damage(archive, there, monkeypatch, reason):
+    """The look was answered, and the index that is too long for it was not."""
+    monkeypatch.setattr(looks, "SMALL_BYTES", 100)
+    uri = f"udp://127.0.0.1:{free_port()}/7"
+    with penstock.subscribe(uri) as sub, penstock.publish(uri) as pub, archive.record(uri):
+        for number in range(100):
+            pub.send(b"%06d" % number)
+            sub.recv(timeout=PATIENCE)
+            if number == 50:
+                until(lambda: [one.messages for one in archive.list()] == [51], "half of it is recorded")
+                history = SessionHistory(str(there.path), parse(uri), None)
+                (key,) = history.sessions()
+        until(lambda: [one.messages for one in archive.list()] == [100], "all is recorded")
+    plain, fails = ServedFiles.read_bytes, [True]
+
+    def read_bytes(self, path):
+        if fails[0] and path.endswith(".idx"):
+            raise SystemFailure(reason, "it does not answer")
+        return plain(self, path)
+
+    monkeypatch.setattr(ServedFiles, "read_bytes", read_bytes)
+    for ask in (there.list, lambda: there.find(1), there.verify, lambda: there.scan(1)):
+        with pytest.raises(SystemFailure, match="does not answer"):
+            ask()
+    history._looked = float("-inf")
+    filling = history.fill(key, None, None)
+    assert next(filling) is None
+    fails[0] = False
+    history._looked = float("-inf")
+    assert numbers(one for one in filling if one) == list(range(100))
+    assert history.lost == 0
 
 
 def test_a_recording_that_was_cut_or_purged_is_seen(archive, there):

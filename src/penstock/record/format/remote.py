@@ -36,6 +36,9 @@ from penstock.util.served_files import Seen
 from penstock.util.storage import Place, reaching, where
 
 AT_ONCE = 32  # requests for indexes
+UNANSWERED = {  # errors of calls that went unanswered; those of an object storage have no number
+    0, errno.EINPROGRESS, errno.ETIMEDOUT, errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EPROTO,
+}  # fmt: skip
 WHERE = {False: "an object storage", True: "another machine"}
 STABLE_NS = (
     60_000_000_000  # an object older than this, by the storage's clock: a later one of its name has another time
@@ -295,3 +298,8 @@ def fetch(path: Any) -> bytes:
         return cast(bytes, path.read_bytes())
     except FileNotFoundError as error:
         raise SystemFailure(errno.ENOENT, f"{path}: the object does not exist") from error
+
+
+def is_away(error: Exception) -> bool:
+    """Whether what holds an object did not answer, which says nothing about the object."""
+    return isinstance(error, SystemFailure) and error.errno in UNANSWERED

@@ -18,7 +18,7 @@ from penstock.record.format.catalog import Catalog, Row
 from penstock.record.format.coverage import coverage_of
 from penstock.record.format.folder import DESCRIPTION, RecordingFolder
 from penstock.record.format.numbers import is_number
-from penstock.record.format.remote import WHERE, RemoteFolder, RemotePath
+from penstock.record.format.remote import WHERE, RemoteFolder, RemotePath, is_away
 from penstock.record.format.served import Looks, ServedFolder
 from penstock.util.storage import Place, is_remote, reaching, where
 
@@ -131,6 +131,8 @@ def verify_remote(folder: RecordingFolder) -> Iterable[tuple[Any, int, int, str]
     try:
         damage = coverage_of(folder, folder.describe().start_position).damage
     except PenstockError as error:
+        if is_away(error):
+            raise
         damage = str(error)
     if damage:
         yield folder.path, 0, 0, damage
@@ -140,6 +142,8 @@ def verify_remote(folder: RecordingFolder) -> Iterable[tuple[Any, int, int, str]
                 str(segment.data), str(segment.index), lambda uri: ReadAhead(folder.opener, uri), folder.number
             )
         except SystemFailure as error:
+            if is_away(error):
+                raise
             yield segment.data, 0, 0, str(error)
             continue
         for path, offset, length, what in problems:

@@ -16,6 +16,7 @@ from penstock.record.format.archive_folder import ArchiveFolder
 from penstock.record.format.coverage import Coverage, CoverageCache, Indexed, coverage_of
 from penstock.record.format.folder import Description, RecordingFolder
 from penstock.record.format.layout import Layout
+from penstock.record.format.remote import RemoteFolder, is_away
 from penstock.record.format.served import is_there, look_at, unlooked
 from penstock.record.format.truncations import Truncation
 from penstock.record.format.types import RecordingInfo
@@ -115,7 +116,7 @@ class Lister:
             except (PenstockError, OSError) as error:
                 if not folder.path.is_dir():
                     return None
-                if is_shortage(error):
+                if _is_outside(folder, error):
                     raise
                 damage = str(error)
         info = self._describe_damaged(folder, damage)
@@ -177,11 +178,16 @@ def _as_number(recording: object) -> int | None:
         raise Invalid(f"recording is {recording!r}: it must be an id or a channel's URI") from None
 
 
+def _is_outside(folder: RecordingFolder, error: Exception) -> bool:
+    """Whether an error is no fault of a recording: want of descriptors or memory, or another machine that does not answer."""
+    return is_shortage(error) or (isinstance(folder, RemoteFolder) and is_away(error))
+
+
 def _channel_of(folder: RecordingFolder) -> str | None:
     try:
         return folder.describe().channel
     except (PenstockError, OSError) as error:
-        if is_shortage(error):
+        if _is_outside(folder, error):
             raise
         return None  # damage to one recording must not hide the others
 
