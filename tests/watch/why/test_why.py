@@ -342,6 +342,54 @@ with penstock.subscribe("log:v") as one, penstock.subscribe("ring:w") as other:
         assert ran.stdout.read() == "end\n"
 
 
+WAITS = {
+    "messages of a log": ("penstock.subscribe('log:a')", "it.recv(timeout=2)", "messages of log:a"),
+    "a pipe's messages": ("penstock.subscribe('pipe:a')", "it.recv(timeout=2)", "messages of pipe:a"),
+    "a reply": ("penstock.join('pipe:r', role='request')", "it.request(b'x', timeout=2)", "a reply of pipe:r"),
+    "a member's messages": ("penstock.join('sync:a')", "it.recv(timeout=2)", "messages of sync:a"),
+    "ZeroMQ's messages": ("penstock.subscribe('zmq+ipc://@w')", "it.recv(timeout=2)", "messages of zmq+ipc://@w"),
+    "ZeroMQ's reply": (
+        "penstock.join('zmq+ipc://@r', role='request')",
+        "it.request(b'x', timeout=2)",
+        "a reply of zmq+ipc://@r",
+    ),
+    "ZeroMQ's readers": (
+        "penstock.publish('zmq+ipc://@p', bind=True)",
+        "it.wait_for_readers(1, timeout=2)",
+        "readers of zmq+ipc://@p",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ["a thread", "an event loop"])
+@pytest.mark.parametrize("what", WAITS)
+def test_every_long_wait_is_logged(what: str, how: str, program: Callable[..., subprocess.Popen[str]]) -> None:
+    """Also of tasks, for replies, and on ZeroMQ's sockets: once."""
+    make, wait, said = WAITS[what]
+    if "zmq" in make:
+        pytest.importorskip("zmq")
+    if how == "an event loop":
+        wait = "asyncio.run(it." + re.sub(r"^it\.(\w+)", r"\1_async", wait) + ")"
+    text = f"""
+import asyncio, logging, sys, penstock
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+with penstock.join("pipe:r", role="reply"), {make} as it:
+    print("ready", flush=True)
+    try:
+        {wait}
+    except penstock.TimedOut:
+        print("end", flush=True)
+"""
+    ran = program(text, PENSTOCK_WARN_AFTER="0.2")
+    assert ran.stdout is not None
+    warned, end = ran.stdout.readline(), ran.stdout.read()
+    found = re.fullmatch(rf"a wait for {re.escape(said)}\S* has taken (.+) s: .+\n", warned)
+    assert found is not None, warned + end + ran.communicate()[1]
+    assert 0.2 <= float(found[1]) < 2
+    assert end == "end\n"
+
+
 @pytest.mark.parametrize("kind", ["log", "frames"])
 def test_warning_of_a_full_channel_has_its_reason(kind: str, program: Callable[..., subprocess.Popen[str]]) -> None:
     """No error is in front of it that has said who is behind: also of this process, which has another thread."""

@@ -5,10 +5,9 @@ Knows codecs and event loops. It must never know a pipe or a ZeroMQ socket.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from penstock import codecs
@@ -57,10 +56,10 @@ class Receiving(ABC, Generic[Raw, Made]):
         """The end of the text of a wait that was in vain; empty if nothing is known."""
         return ""
 
-    @contextlib.contextmanager
-    def _noted(self, *, timed: bool) -> Iterator[Callable[[], str]]:
-        """A wait in the running event loop. Yields a function for the end of the text of its error."""
-        yield self._reason_of_wait
+    async def _in_time(self, awaited: Awaitable[Raw], limit: float | None) -> Raw:
+        """The awaited message, in the running event loop, or `TimedOut`."""
+        late = lambda: f"{self.channel}: no message within the timeout{self._reason_of_wait()}"  # noqa: E731
+        return await loops.patiently(awaited, limit, late)
 
     def _expect(self, timeout: float | None) -> Raw:
         raw = self._take(timeout)
@@ -115,9 +114,7 @@ class Receiving(ABC, Generic[Raw, Made]):
         self._raise_late()
         raw = self._take(0)
         if raw is None:
-            with self._noted(timed=limit is not None) as reason:
-                late = lambda: f"{self.channel}: no message within the timeout{reason()}"  # noqa: E731
-                raw = await loops.patiently(self._take_async(), limit, late)
+            raw = await self._in_time(self._take_async(), limit)
         return self._convert(raw)
 
     async def _take_async(self) -> Raw:

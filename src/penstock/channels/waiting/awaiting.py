@@ -6,7 +6,7 @@ Knows descriptors, deadlines and the gates of tests. It must never know messages
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar, cast
 
 from penstock._native import core as _native
@@ -60,18 +60,30 @@ def noted(
         note.end()
 
 
-def explained(
-    handle: _native.Publication | _native.Subscription, why: str | Callable[[], str], what: str
-) -> Callable[[], str]:
-    """The text of the error of a wait in an event loop, which is noted at that moment, with the reason. what: it waits for."""
+class NotedWait:
+    """Says why a wait that is noted lasts, or was in vain. why: the text of its error. what: it waits for."""
 
-    def text() -> str:
+    def __init__(
+        self, handle: _native.Publication | _native.Subscription, why: str | Callable[[], str], what: str
+    ) -> None:
+        self._handle, self._why, self._what = handle, why, what
+
+    def error(self) -> str:
+        """The text of its error, with the reason."""
         from penstock.channels.waiting import reasons  # only where a wait fails
 
-        told = why if isinstance(why, str) else why()
-        return told + reasons.of_noted(handle, what)
+        return (self._why if isinstance(self._why, str) else self._why()) + reasons.of_noted(self._handle, self._what)
 
-    return text
+    def tell(self, seconds: float) -> None:
+        """Logs it, with the reason."""
+        from penstock.channels.waiting import reasons
+
+        reasons.tell_noted(self._handle, self._what, seconds)
+
+
+async def in_time(awaited: Awaitable[T], timeout: float | None, wait: NotedWait) -> T:
+    """The awaited result, or `TimedOut` after `timeout` seconds. A long wait is logged."""
+    return await patiently(awaited, timeout, wait.error, wait.tell)
 
 
 async def _until(
@@ -103,7 +115,7 @@ async def _until(
             await readable(*armed)
 
     try:
-        return await patiently(again(), limit, explained(handles[0], why, "readers" if members else "room"))
+        return await in_time(again(), limit, NotedWait(handles[0], why, "readers" if members else "room"))
     finally:
         note.end()
 
@@ -137,7 +149,7 @@ async def message(
                 raise TimedOut(why)
 
     try:
-        return await patiently(again(), limit if wait is None else None, explained(subscription, why, "messages"))
+        return await in_time(again(), limit if wait is None else None, NotedWait(subscription, why, "messages"))
     finally:
         note.end()
         if wait is not None:

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from penstock.channels.waiting.long_waits import Tell, in_event_loop
 from penstock.errors import TimedOut
 
 if TYPE_CHECKING:
@@ -59,13 +60,16 @@ async def readable(*fds: int) -> None:
                     loop.remove_reader(fd)
 
 
-async def patiently(awaited: Awaitable[T], timeout: float | None, message: str | Callable[[], str]) -> T:
-    """The awaited result, or `TimedOut` with that message, or its result, after `timeout` seconds."""
+async def patiently(
+    awaited: Awaitable[T], timeout: float | None, message: str | Callable[[], str], tell: Tell | None = None
+) -> T:
+    """The awaited result, or `TimedOut` with that message, or its result, after `timeout` seconds. tell: logs it once, if it takes long."""
     import asyncio
 
     try:
-        async with asyncio.timeout(timeout):
-            return await awaited
+        with contextlib.nullcontext() if tell is None else in_event_loop(tell):
+            async with asyncio.timeout(timeout):
+                return await awaited
     except TimedOut:
         raise
     except TimeoutError:

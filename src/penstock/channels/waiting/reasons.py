@@ -16,6 +16,7 @@ from typing import Any
 
 from penstock._native import core as _native
 from penstock.channels.uri.channel import Channel, parse
+from penstock.channels.waiting import long_waits
 from penstock.channels.waits import facts, look, words
 from penstock.channels.waits.facts import without_wait
 from penstock.channels.waits.graph import ordered
@@ -49,10 +50,13 @@ def _look(fd: int, place: str, warned_after_ns: int) -> str:
     wait, found, channel = _own_wait(fd, place)
     text = "" if wait is None else sentence(wait, found, alone=bool(warned_after_ns))
     if warned_after_ns:
-        name = str(channel) if wait is None else words.purpose(wait)
-        seconds = words.seconds_text(warned_after_ns / 1e9)
-        _logger.warning("a wait for %s has taken %s%s", name, seconds, f": {text}" if text else "")
+        tell(str(channel) if wait is None else words.purpose(wait), warned_after_ns / 1e9, text)
     return text
+
+
+def tell(what: str, seconds: float, reason: str) -> None:
+    """Logs a long wait. what: it is for."""
+    _logger.warning("a wait for %s has taken %s%s", what, words.seconds_text(seconds), f": {reason}" if reason else "")
 
 
 def of_noted(handle: _native.Publication | _native.Subscription, what: str) -> str:
@@ -61,6 +65,12 @@ def of_noted(handle: _native.Publication | _native.Subscription, what: str) -> s
         text: str = _native.look_at_file(handle, lambda fd, place: explain(fd, place, what))
         return f"; {text}" if text else ""
     return ""
+
+
+def tell_noted(handle: _native.Publication | _native.Subscription, what: str, seconds: float) -> None:
+    """Logs a wait on this handle that is noted, with its reason. what: it waits for."""
+    with contextlib.suppress(PenstockError, OSError, ValueError):
+        _native.look_at_file(handle, lambda fd, place: explain(fd, place, what, max(int(seconds * 1e9), 1)))
 
 
 def _own_wait(fd: int, place: str) -> tuple[Wait | None, list[Participant], Channel]:
@@ -136,3 +146,4 @@ def read_warn_after() -> None:
     if not 0 <= seconds < 1e9:
         raise Invalid(f"PENSTOCK_WARN_AFTER is {given!r}: give seconds above 0, or unset it")
     _native.set_warn_after(int(seconds * 1e9))
+    long_waits.tell_after(seconds)

@@ -12,6 +12,7 @@ from penstock.channels.checks import deadline_of, limit_of
 from penstock.channels.interfaces import roles
 from penstock.channels.interfaces.patterns import Body
 from penstock.channels.waiting import awaiting, loops
+from penstock.channels.waiting.long_waits import LongWait
 from penstock.errors import (
     DecodeError,
     Disconnected,
@@ -193,10 +194,13 @@ class PipeRequester(Socket, _Requester):
 
     async def _patiently(self, awaited: Awaitable[None], limit: float | None) -> None:
         """A wait for a reply in the running event loop."""
-        late = awaiting.explained(self._sub, f"{self.channel}: no reply within the timeout", "a reply")
+        wait = self._noted_wait()
         with awaiting.noted(self._sub, timed=limit is not None) as note:
             note.begin()
-            await loops.patiently(awaited, limit, late)
+            await awaiting.in_time(awaited, limit, wait)
+
+    def _noted_wait(self) -> awaiting.NotedWait:
+        return awaiting.NotedWait(self._sub, f"{self.channel}: no reply within the timeout", "a reply")
 
     async def _answered(self, pending: PipePending) -> None:
         await self._pumps.answered(pending, self.fileno, self._run_turn)
@@ -263,13 +267,15 @@ class PipeRequester(Socket, _Requester):
         if pending.done:
             return
         deadline = deadline_of(timeout, self)
+        wait = self._noted_wait()
+        long = LongWait(wait.tell)
         with awaiting.noted(self._sub, timed=deadline is not None, blocks=True) as note:
             note.begin()
             while not pending.done:
+                long.look()
                 left = SLICE if deadline is None else min(deadline - time.monotonic(), SLICE)
                 if not self._receive(max(left, 0)) and (left <= 0 or self._is_stepped()) and not pending.done:
-                    why = awaiting.explained(self._sub, "", "a reply")() if timeout else ""
-                    raise TimedOut(f"{self.channel}: no reply within the timeout{why}")
+                    raise TimedOut(wait.error() if timeout else f"{self.channel}: no reply within the timeout")
 
     def _receive(self, timeout: float) -> bool:
         found = self._take(timeout)

@@ -5,8 +5,7 @@ Each has a pipe to and from every other member that its role talks to. Knows no 
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from penstock import codecs
@@ -282,11 +281,11 @@ class Socket(Strict):
     def _reason_of_wait(self) -> str:
         return _native.take_reason(self._sub)
 
-    @contextlib.contextmanager
-    def _noted(self, *, timed: bool) -> Iterator[Callable[[], str]]:
-        with awaiting.noted(self._sub, timed=timed) as note:
+    async def _in_time(self, awaited: Awaitable[T], limit: float | None) -> T:
+        wait = awaiting.NotedWait(self._sub, f"{self.channel}: no message within the timeout", "messages")
+        with awaiting.noted(self._sub, timed=limit is not None) as note:
             note.begin()
-            yield awaiting.explained(self._sub, "", "messages")
+            return await awaiting.in_time(awaited, limit, wait)
 
     async def _wait_for_event(self) -> None:
         await loops.readable(self.fileno())

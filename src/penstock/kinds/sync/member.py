@@ -173,9 +173,9 @@ class SyncMember(_Base):
     async def recv_async(self, timeout: float | None = None) -> SyncMessage:
         """The next message; waits in the running event loop. Cancelling it loses nothing."""
         limit = limit_of(timeout, self)
-        late = awaiting.explained(self._sub, f"{self.channel}: no message within the timeout", "messages")
+        wait = awaiting.NotedWait(self._sub, f"{self.channel}: no message within the timeout", "messages")
         with awaiting.noted(self._sub, timed=limit is not None) as note:
-            return await loops.patiently(self._recv_async(note), limit, late)
+            return await awaiting.in_time(self._recv_async(note), limit, wait)
 
     async def _recv_async(self, note: _native.AwaitNote) -> SyncMessage:
         while (message := _native.SyncMember.try_recv(self)) is None:
@@ -199,9 +199,9 @@ class SyncMember(_Base):
     async def borrow_async(self, timeout: float | None = None) -> Borrowed:
         """The same; waits in the running event loop: `with await member.borrow_async() as message:`."""
         limit = limit_of(timeout, self)
-        late = awaiting.explained(self._sub, f"{self.channel}: no message within the timeout", "messages")
+        wait = awaiting.NotedWait(self._sub, f"{self.channel}: no message within the timeout", "messages")
         with awaiting.noted(self._sub, timed=limit is not None) as note:
-            return await loops.patiently(self._borrow_async(note), limit, late)
+            return await awaiting.in_time(self._borrow_async(note), limit, wait)
 
     async def _borrow_async(self, note: _native.AwaitNote) -> Borrowed:
         while True:

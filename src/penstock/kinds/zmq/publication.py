@@ -9,6 +9,7 @@ from typing import Any
 from penstock.channels.checks import counted, seconds, text_bytes
 from penstock.channels.interfaces.publication import Publication
 from penstock.channels.uri.channel import Channel
+from penstock.channels.waiting.long_waits import untold
 from penstock.codecs import Codec
 from penstock.errors import Invalid, TimedOut, Unsupported
 from penstock.kinds.zmq import last_values
@@ -191,7 +192,7 @@ class ZmqPublication(ZmqSending, Publication[Any]):
 
     def _wait_for_subscriptions(self, timeout: float) -> None:
         """Sends the last values to subscriptions that come within `timeout` seconds."""
-        self._until(self._note_subscriptions, self._zmq.POLLIN, timeout)
+        self._until(self._note_subscriptions, self._zmq.POLLIN, timeout, untold)
 
     def _note_subscriptions(self) -> None:
         with self._lock:

@@ -18,6 +18,7 @@ from penstock.channels.checks import deadline_of, limit_of
 from penstock.channels.interfaces import roles
 from penstock.channels.interfaces.patterns import Body, awaitable_of, failed, refusal, wrong_result
 from penstock.channels.waiting import loops
+from penstock.channels.waiting.long_waits import LongWait, untold
 from penstock.errors import (
     Closed,
     DecodeError,
@@ -114,7 +115,7 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
         while True:
             pending, frames = self._create_request(body)
             try:
-                await loops.patiently(self._sent_and_answered(pending, frames), limit, self._no_reply)
+                await loops.patiently(self._sent_and_answered(pending, frames), limit, self._no_reply, self._tell_reply)
                 return self._reply_of(pending)
             except TimedOut:
                 if retries <= 0:
@@ -155,10 +156,15 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
         limit = limit_of(timeout, self)
         if not pending.done:
             try:
-                await loops.patiently(self._pumps.answered(pending, self.fileno, self._run_turn), limit, self._no_reply)
+                await loops.patiently(
+                    self._pumps.answered(pending, self.fileno, self._run_turn), limit, self._no_reply, self._tell_reply
+                )
             except TimedOut:
                 self._forget(pending)
                 raise
+
+    def _tell_reply(self, seconds: float) -> None:
+        self._tell_wait("a reply", seconds)
 
     def _no_reply(self) -> str:
         return f"{self.channel}: no reply within the timeout{self._explain_wait()}"
@@ -188,10 +194,11 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
         self._pending.pop(pending.number, None)
 
     def _wait(self, pending: ZmqPending, timeout: float | None) -> None:
-        deadline = deadline_of(timeout, self)
+        deadline, long = deadline_of(timeout, self), LongWait(self._tell_reply)
         while not pending.done:
+            long.look()
             left = SLICE if deadline is None else min(deadline - time.monotonic(), SLICE)
-            frames = self._until(self._take_reply, self._zmq.POLLIN, max(left, 0))
+            frames = self._until(self._take_reply, self._zmq.POLLIN, max(left, 0), untold)
             if frames is not None:
                 self._note(frames)
             elif left <= 0 and not pending.done:

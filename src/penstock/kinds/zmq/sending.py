@@ -141,13 +141,13 @@ class ZmqSending(ZmqHandle):
         return count
 
     def _send_blocking(self, frames: list[Any], timeout: float | None) -> int:
-        position = self._until(lambda: self._try(frames), self._room_mask, timeout)
+        position = self._until(lambda: self._try(frames), self._room_mask, timeout, self._tell_room)
         if position is None:
             raise TimedOut(f"{self.channel}: {self._no_room()}")
         return position
 
     async def _send_blocking_async(self, frames: list[Any], timeout: float | None) -> int:
-        position = await self._until_async(lambda: self._try(frames), self._room_mask, timeout)
+        position = await self._until_async(lambda: self._try(frames), self._room_mask, timeout, self._tell_room)
         if position is None:
             raise TimedOut(f"{self.channel}: {self._no_room()}")
         return position

@@ -5,6 +5,7 @@ It knows options, the end of the process, and lingering. It must never know the 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 from penstock.channels.status import ChannelStatus
 from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
-from penstock.errors import Busy, Closed, SystemFailure, TimedOut
+from penstock.errors import Busy, Closed, PenstockError, SystemFailure, TimedOut
 from penstock.kinds.zmq import addresses
 from penstock.kinds.zmq.options import ZmqOptions
 from penstock.kinds.zmq.socket import address as zmq_address
@@ -207,6 +208,12 @@ class ZmqHandle(ZmqWaiting):
         if not self._ops & LOOK_MASK:
             self._read_reports()
         return self._socket  # type: ignore[return-value]
+
+    def _tell_wait(self, what: str, seconds: float) -> None:
+        from penstock.channels.waiting import reasons
+
+        with contextlib.suppress(PenstockError):
+            reasons.tell(f"{what} of {self.channel}", seconds, self._explain_wait().lstrip("; ("))
 
     def _explain_wait(self) -> str:
         """The end of a timeout's message: who is there, and handshakes that failed. ZeroMQ does not say what a peer does."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from penstock.channels.checks import limit_of, seconds
 from penstock.channels.uri.channel import Channel
 from penstock.channels.waiting import loops
+from penstock.channels.waiting.long_waits import LongWait, Tell, in_event_loop
 from penstock.errors import TimedOut, Unsupported
 from penstock.kinds.zmq.socket import process as zmq_process
 from penstock.kinds.zmq.socket.monitor import Monitor
@@ -92,8 +93,23 @@ class ZmqWaiting(Strict):
             finally:
                 self._trying = False
 
-    def _until(self, attempt: Callable[[], T | None], mask: int, timeout: float | None) -> T | None:
-        """The first result of `attempt` that is not None; None after `timeout` seconds. mask: what to wait for; 0: any news."""
+    def _tell_wait(self, what: str, seconds: float) -> None:
+        """Logs that a wait has taken long. what: it is for."""
+        raise NotImplementedError
+
+    def _tell_of(self, mask: int) -> Tell:
+        """Logs a wait that has taken long. mask: as in `_until`."""
+        what = "messages" if mask and self.receives else "readers"
+        return lambda seconds: self._tell_wait(what, seconds)
+
+    def _tell_room(self, seconds: float) -> None:
+        self._tell_wait("room", seconds)
+
+    def _until(
+        self, attempt: Callable[[], T | None], mask: int, timeout: float | None, tell: Tell | None = None
+    ) -> T | None:
+        """The first result of `attempt` that is not None; None after `timeout` seconds. mask: what to wait for; 0: any news. tell: logs the
+        wait, if it takes long; by default as a wait of the program."""
         limit = limit_of(timeout, self)
         found = attempt()
         if found is not None or limit == 0:
@@ -108,16 +124,19 @@ class ZmqWaiting(Strict):
         with self._lock:
             self._sleepers += 1
         try:
-            return self._sleep_between_attempts(attempt, mask, deadline)
+            return self._sleep_between_attempts(attempt, mask, deadline, LongWait(tell or self._tell_of(mask)))
         finally:
             with self._lock:
                 self._sleepers -= 1
 
-    def _sleep_between_attempts(self, attempt: Callable[[], T | None], mask: int, deadline: float) -> T | None:
+    def _sleep_between_attempts(
+        self, attempt: Callable[[], T | None], mask: int, deadline: float, long: LongWait
+    ) -> T | None:
         found = None
         while found is None and (left := deadline - time.monotonic()) > 0:
+            long.look()
             if mask:
-                zmq_process.sleep_on(self._watch(mask), left)
+                zmq_process.sleep_on(self._watch(mask), min(left, long.left()))
                 found = attempt()
             else:
                 descriptor, found = self._try_once(attempt)
@@ -125,7 +144,9 @@ class ZmqWaiting(Strict):
                     zmq_process.sleep_on(descriptor, min(left, SLICE))
         return attempt() if found is None else found
 
-    async def _until_async(self, attempt: Callable[[], T | None], mask: int, timeout: float | None) -> T | None:
+    async def _until_async(
+        self, attempt: Callable[[], T | None], mask: int, timeout: float | None, tell: Tell | None = None
+    ) -> T | None:
         """`_until` in the running event loop. Cancelled, it consumes no message."""
         left = limit_of(timeout, self)
         found = attempt()
@@ -134,8 +155,9 @@ class ZmqWaiting(Strict):
         import asyncio
 
         try:
-            async with asyncio.timeout(left):
-                return await self._await_attempt(attempt, mask)
+            with in_event_loop(tell or self._tell_of(mask)):
+                async with asyncio.timeout(left):
+                    return await self._await_attempt(attempt, mask)
         except TimedOut:  # of the attempt
             raise
         except TimeoutError:
