@@ -57,9 +57,8 @@ class ThreadRecorder(Recorder):
         self._notes = Notes(catalog)
         self._clock = clock or SystemClock()
         self._stop, self._is_snapshot = _native.Waker(), is_snapshot
-        self._over = (
-            threading.Event()
-        )  # a signal that ends a wait for the thread itself makes it look ended, and it is not
+        # A signal that ends a wait for the thread itself makes it look ended, and it is not.
+        self._over = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="penstock-recorder", daemon=True)
 
