@@ -337,8 +337,8 @@ class HistorySubscription(Subscription[Message]):
             now = time.monotonic()
             if now - self._looked < LOOK_SECONDS:
                 return False
-            self._looked = now
             recorded = self._recorded() - set(self._keys.values()) if self._whole and self._task is None else None
+            self._looked = now + 10 * (time.monotonic() - now)  # a look at a large archive takes long
             if recorded:
                 self._aside.append((dict.fromkeys(recorded), None))
             return bool(recorded) or self._has_lost()
