@@ -1,5 +1,6 @@
 """Answers of a hostile server, of one that is slow, and how many calls a check makes."""
 
+import contextlib
 import itertools
 import json
 import threading
@@ -11,7 +12,7 @@ import penstock
 from penstock.cli import run
 from penstock.errors import SystemFailure
 from penstock.util import served_files
-from penstock.util.patient_calls import PatientCalls, Unfinished, within
+from penstock.util.patient_calls import Attempt, PatientCalls, Unfinished, within
 from penstock.util.served_files import ServedFiles
 
 flight = pytest.importorskip("pyarrow.flight")
@@ -96,6 +97,29 @@ def test_a_deadline_leaves_a_call_that_goes_on():
     assert len(begun) == 1
     assert calls.run("a", call) == 5
     assert len(begun) == 2, "without a deadline a call is always a new one"
+
+
+def test_what_needs_many_calls_gets_on_between_short_deadlines():
+    """Each call takes longer than a deadline leaves, and each try begins with the first one."""
+    calls, attempt, made = PatientCalls("far"), Attempt(), []
+
+    def call(number):
+        made.append(number)
+        time.sleep(0.03)
+        return number
+
+    def chain():
+        return [calls.run(number, lambda number=number: call(number)) for number in range(8)]
+
+    for _ in range(50):
+        with contextlib.suppress(Unfinished), within(0.02, attempt):
+            found = chain()
+            break
+        time.sleep(0.02)
+    assert found == made == list(range(8))
+    with within(PATIENCE, attempt):
+        assert chain() == list(range(8))
+    assert made == [*range(8), *range(8)], "what was done is asked again"
 
 
 def test_verify_asks_once_for_many_blocks(archive, monkeypatch):

@@ -3,6 +3,7 @@
 import errno
 import os
 import threading
+import time
 
 import pytest
 from people import until
@@ -177,6 +178,27 @@ def test_a_server_that_goes_within_a_look_is_no_damage(archive, there, monkeypat
     history._looked = float("-inf")
     assert numbers(one for one in filling if one) == list(range(100))
     assert history.lost == 0
+
+
+def test_a_far_archive_is_read_by_callers_that_never_wait(archive, there, monkeypatch):
+    """A call takes longer than `try_recv` gives one, and the first message needs several. So does the look at whether a recorder goes on."""
+    uri, plain = f"udp://127.0.0.1:{free_port()}/7", ServedArchive.answer
+    with penstock.publish(uri) as pub, archive.record(uri, sent=True, start="earliest"):
+        for number in range(100):
+            pub.send(b"%06d" % number)
+        until(lambda: [one.messages for one in archive.list()] == [100], "all is recorded")
+    with penstock.publish("log:a") as live, archive.record("log:a") as recorder:
+        live.send(b"000000")
+        following = there.follow("log:a", timeout=PATIENCE)
+        assert numbers([next(following)]) == [0]
+        with penstock.subscribe(uri, start="earliest", archive=str(there.path), codec="bytes") as sub:
+            monkeypatch.setattr(ServedArchive, "answer", lambda *given: time.sleep(0.08) or plain(*given))
+            found = []
+            until(lambda: len(found) == 100 or found.extend(sub.poll()), "all is read")
+            assert [int(data) for data in found] == list(range(100))
+            assert sub.lost == 0
+        recorder.stop()
+        assert list(following) == []
 
 
 def test_a_recording_that_was_cut_or_purged_is_seen(archive, there):

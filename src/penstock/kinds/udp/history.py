@@ -25,7 +25,7 @@ from penstock.codecs import Codec
 from penstock.errors import Closed, DecodeError, PenstockError, TimedOut, TooSlow, Unsupported
 from penstock.kinds.udp.losses import Losses
 from penstock.kinds.udp.recorded import END, Asking, History, Key
-from penstock.util.patient_calls import ASK_SECONDS, within
+from penstock.util.patient_calls import ASK_SECONDS, Attempt, within
 
 if TYPE_CHECKING:
     from penstock.kinds.udp.handle import Session, UdpSubscription
@@ -43,7 +43,7 @@ class HistorySubscription(Subscription[Message]):
     """
 
     __slots__ = (
-        "_after", "_aside", "_begun", "_dropped", "_history", "_keys", "_last", "_live", "_lock", "_looked", "_losses", "_next", "_poller",
+        "_after", "_aside", "_attempt", "_begun", "_dropped", "_history", "_keys", "_last", "_live", "_lock", "_looked", "_losses", "_next", "_poller",
         "_read", "_rest", "_signal", "_task", "_whole",
     )  # fmt: skip
     receives = True
@@ -68,6 +68,7 @@ class HistorySubscription(Subscription[Message]):
         self._poller.register(live.fileno(), select.EPOLLIN)
         self._poller.register(self._signal, select.EPOLLIN)
         self._task = Asking(self._everything) if whole else None
+        self._attempt = Attempt()
         self._tell()
 
     # ---- reading ----
@@ -383,7 +384,7 @@ class HistorySubscription(Subscription[Message]):
 
     def _recorded(self) -> set[Key]:
         """The sessions of which the archive may have what was not given: those that are recorded now, and those that nothing was given of."""
-        with within(ASK_SECONDS):
+        with within(ASK_SECONDS, self._attempt):
             known = self._history.sessions()
         return {key for key in known if key not in self._after} | self._history.growing()
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Invalid, PenstockError
-from penstock.util.patient_calls import within
+from penstock.util.patient_calls import Attempt, within
 
 Key = tuple[int, int]  # session, initial term id
 END: Any = object()  # of what is asked
@@ -22,12 +22,12 @@ class Asking:
 
     def __init__(self, make: Callable[..., Iterator[Any]], *arguments: Any) -> None:
         self._make: Callable[[], Iterator[Any]] = functools.partial(make, *arguments)
-        self._steps = self._make()
+        self._steps, self._attempt = self._make(), Attempt()
 
     def advance(self, wait: float | None) -> Any:
         """What comes next; `END` behind the last one. wait: for another machine's archive. A signal that ends the wait ends nothing else."""
         try:
-            with within(wait):
+            with within(wait, self._attempt):
                 return next(self._steps, END)
         except PenstockError:
             raise

@@ -21,7 +21,7 @@ from penstock.record.read.replay import messages
 from penstock.record.read.scan import Scanner
 from penstock.util.clock import Clock
 from penstock.util.durable import system_failure
-from penstock.util.patient_calls import ASK_SECONDS, Unfinished, in_time, within
+from penstock.util.patient_calls import ASK_SECONDS, Attempt, Unfinished, in_time, within
 
 log = logging.getLogger("penstock")
 
@@ -134,6 +134,7 @@ def _live(
 ) -> Generator[Recorded | DecodeError, None, RecordingFolder]:
     """Messages as they are published, until no recorder writes the recording, or one that follows it, any more; then the rest of the
     recording. Returns the last recording."""
+    attempt = Attempt()
     with subscription:
         looked = quiet_since = clock.monotonic()
         while True:
@@ -144,7 +145,7 @@ def _live(
             except TimedOut:
                 looked = float("-inf")
                 if timeout is not None and clock.monotonic() - quiet_since >= timeout:
-                    folder, live = _last(folder, find)
+                    folder, live = _last(folder, find, attempt)
                     if not live:
                         return folder
                     raise
@@ -159,7 +160,7 @@ def _live(
                 quiet_since = clock.monotonic()
             if clock.monotonic() - looked >= CHECK_SECONDS:
                 looked = clock.monotonic()
-                folder, live = _last(folder, find)
+                folder, live = _last(folder, find, attempt)
                 if not live:
                     with in_time(timeout, subscription.channel):
                         end = _end_of(folder)
@@ -167,10 +168,10 @@ def _live(
                     return folder
 
 
-def _last(folder: RecordingFolder, find: Find) -> tuple[RecordingFolder, bool]:
+def _last(folder: RecordingFolder, find: Find, attempt: Attempt) -> tuple[RecordingFolder, bool]:
     """The live recording that continues a given one, and whether it is live. A machine that does not answer at once has not said that it ended."""
     try:
-        with within(ASK_SECONDS):
+        with within(ASK_SECONDS, attempt):
             while not grows(folder) and (following := folder.following()) is not None:
                 _, folder = find(following)
             return folder, grows(folder)
