@@ -101,11 +101,12 @@ class Judge:
             least, most = least + a, most + b
             if first and not archived:  # it joined earlier, and lost what came before that
                 most += self._end(publisher, first - 1)
+            behind = 0
             if one.ends and not ended:  # what was lost behind the last one may be known
-                most += max(0, one.ends[-1] - self._end(publisher, found[-1][0]))
-            if (
-                archived and b
-            ):  # the last one before a gap may be counted, too, if no recording has it: its length is not known then
+                behind = max(0, one.ends[-1] - self._end(publisher, found[-1][0]))
+            most += behind
+            # The last one before a gap may be counted, too, if no recording has it: its length is not known then.
+            if archived and (b or behind):
                 most += self._gaps(found) * framed(len(body(publisher, 0, one.longest)) + one.longest, self._mtu)
         for publisher, one in self._publishers.items():
             if (
@@ -197,7 +198,7 @@ class Judge:
                 continue
             self._check_position(name, publisher, number, position)
             least += self._bytes(publisher, expected, number)
-            most += position - self._end(publisher, expected - 1) if number > expected else 0
+            most += position - self._end(publisher, expected - 1)  # between messages that follow each other, padding
             expected = number + 1
         if due > expected:
             least += self._bytes(publisher, expected, due)

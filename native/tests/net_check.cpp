@@ -136,6 +136,38 @@ void a_sender_keeps_to_the_limit_and_pads() {
     CHECK(sender.position() == log.tail);
 }
 
+// A pad is sent as its header, so a sender may stand further beyond a receiver than the window. When the two have not heard of
+// each other for a while, the receiver begins again where it was.
+void a_receiver_behind_a_pad_is_heard_again() {
+    Random random(7);
+    Log log(65536, 7, 28672, session, stream, 1408);
+    const Terms &terms = log.memory.terms;
+    Sender sender(terms, sender_options(), log.tail, 0);
+    Box box;
+    sender.tick(0, box);
+    for (int i = 0; i < 31; ++i) log.write(random, 992, flags_whole);
+    log.abort(random, 5120);
+    hand(sender, 1, status_at(terms, log.start, 32768));
+    for (int64_t now = 1; now < 10; ++now) sender.tick(now, box);
+    CHECK(sender.position() == 65536 && sender.position() > log.start + 32768);
+    for (int64_t now = 1; now < 70; ++now) sender.tick(now * 100 * ms, box);
+    CHECK(!sender.connected(), "nothing was heard of it for five seconds");
+    box.sent.clear();
+    hand(sender, 7001 * ms, status_at(terms, log.start, 32768));
+    CHECK(sender.counts().statuses_refused == 0 && sender.connected());
+    wire::NakFrame frame = wire::make<wire::NakFrame>(wire::Type::nak);
+    frame.session = session;
+    frame.stream = stream;
+    frame.term_id = 7;
+    frame.term_offset = 28672;
+    frame.length = 1024;
+    hand(sender, 7002 * ms, copy_of(frame));
+    sender.tick(7002 * ms, box);
+    CHECK(sender.counts().retransmits == 1, "what the receiver may still ask for");
+    hand(sender, 7003 * ms, status_at(terms, 65536 - 40960 - 32, 32768));
+    CHECK(sender.counts().statuses_refused == 1, "further back than anything that is kept");
+}
+
 void a_sender_ends_its_stream() {
     Random random(3);
     Log log(65536, 7, 2 * 65536 + 0x4200 - 64, session, stream, 1408);
@@ -435,6 +467,7 @@ int main() {
     anything_else_is_refused();
     a_sender_sends_what_was_captured();
     a_sender_keeps_to_the_limit_and_pads();
+    a_receiver_behind_a_pad_is_heard_again();
     a_sender_ends_its_stream();
     a_sender_that_closes_waits_for_its_first_receiver();
     a_sender_that_closes_waits_for_a_receiver_that_is_silent();

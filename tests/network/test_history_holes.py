@@ -140,13 +140,16 @@ def test_what_the_past_and_the_live_stream_have_is_given_once():
     sub.close()
 
 
-def test_a_session_joined_within_a_message_asks_for_all_before_its_first(monkeypatch):
+def test_a_session_joined_within_a_message_asks_for_all_of_it(monkeypatch):
     """Its image is seen before anything of it can be read: the message in which it was joined is asked for, too."""
     monkeypatch.setattr("penstock.kinds.udp.history.LOOK_SECONDS", 0.0)
     live, past = Live(), Past()
     sub = HistorySubscription(live, past, whole=True)
     live.joins(2.5)  # no recording has all of the third message
-    assert sub.poll() == [0, 1]
+    found = []
+    while len(found) < 2:
+        found += sub.poll()
+    assert found == [0, 1]
     live.comes = [3, 4]
     assert sub.poll() == [3, 4]
     assert past.asked[-1] == 3 * SIZE  # the rest of the third one is lost
@@ -160,6 +163,9 @@ def test_sessions_are_read_that_were_never_heard_live(monkeypatch):
     sub = HistorySubscription(live, past, whole=True)
     assert sub.poll() == []
     past.has = 3
-    assert sub.poll() == [0, 1, 2]
+    found = []
+    while len(found) < 3:  # a look that took long puts off the next one
+        found += sub.poll()
+    assert found == [0, 1, 2]
     assert sub.poll() == []
     sub.close()

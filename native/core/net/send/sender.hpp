@@ -191,7 +191,7 @@ class Sender {
         const auto offset = static_cast<uint32_t>(frame.term_offset), window = static_cast<uint32_t>(frame.window);
         uint64_t at;
         if (offset > terms_.term_length() || window > half || !terms_.find_position(frame.term_id, offset, position_, at) ||
-            at > position_ + half || at + half < position_) {
+            at > position_ + half || at < oldest()) {
             ++counts_.statuses_refused;
             return;
         }

@@ -24,8 +24,8 @@ from penstock.channels.waiting.loops import patiently, readable
 from penstock.codecs import Codec
 from penstock.errors import Closed, DecodeError, PenstockError, TimedOut, TooSlow, Unsupported
 from penstock.kinds.udp.losses import Losses
-from penstock.kinds.udp.recorded import END, Asking, History, Key
-from penstock.util.patient_calls import ASK_SECONDS, Attempt, within
+from penstock.kinds.udp.recorded import END, Asking, History, Key, Unread
+from penstock.util.patient_calls import ASK_SECONDS
 
 if TYPE_CHECKING:
     from penstock.kinds.udp.handle import Session, UdpSubscription
@@ -43,8 +43,8 @@ class HistorySubscription(Subscription[Message]):
     """
 
     __slots__ = (
-        "_after", "_aside", "_attempt", "_begun", "_dropped", "_history", "_keys", "_last", "_live", "_lock", "_looked", "_losses", "_next", "_poller",
-        "_read", "_rest", "_signal", "_task", "_whole",
+        "_after", "_aside", "_begun", "_dropped", "_history", "_keys", "_last", "_live", "_lock", "_looked", "_losses", "_next", "_poller",
+        "_read", "_rest", "_signal", "_task", "_unread", "_whole",
     )  # fmt: skip
     receives = True
     if not TYPE_CHECKING:
@@ -61,14 +61,13 @@ class HistorySubscription(Subscription[Message]):
         self._dropped: set[Key] = set()
         self._last: Received | None = None
         self._next: tuple[Any, Received | None] | None = None  # read by `ready`
-        self._looked, self._losses = float("-inf"), Losses(live)
+        self._looked, self._losses, self._unread = float("-inf"), Losses(live), Unread(history if whole else None)
         self._rest: dict[Key, int] | None = None  # `_after`, when the archive was asked for the rest
         self._whole = whole
         self._poller, self._signal = select.epoll(), os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poller.register(live.fileno(), select.EPOLLIN)
         self._poller.register(self._signal, select.EPOLLIN)
         self._task = Asking(self._everything) if whole else None
-        self._attempt = Attempt()
         self._tell()
 
     # ---- reading ----
@@ -338,11 +337,11 @@ class HistorySubscription(Subscription[Message]):
             now = time.monotonic()
             if now - self._looked < LOOK_SECONDS:
                 return False
-            recorded = self._recorded() - set(self._keys.values()) if self._whole and self._task is None else None
+            unread = self._unread.look(self._after) - set(self._keys.values()) if self._task is None else set()
             self._looked = now + 10 * (time.monotonic() - now)  # a look at a large archive takes long
-            if recorded:
-                self._aside.append((dict.fromkeys(recorded), None))
-            return bool(recorded) or self._has_lost()
+            if unread:
+                self._aside.append((dict.fromkeys(unread), None))
+            return bool(unread) or self._has_lost()
         last = self._live.last
         if isinstance(message, DecodeError):
             last = Received(message.position, 0, last.session)
@@ -372,21 +371,13 @@ class HistorySubscription(Subscription[Message]):
     def _may_have_more(self) -> bool:
         """At an end: whether to look into the archive for the rest of sessions: one fell silent, its last bytes were lost, or its recorder was
         not done. Not twice, unless something was there."""
-        keys = set(self._keys.values())
-        if self._whole:  # one may have come and gone
-            keys |= self._recorded()
+        keys = set(self._keys.values()) | self._unread.look(self._after)  # one may have come and gone
         if not keys or self._rest == self._after:
             self._rest = None
             return False
         self._rest = dict(self._after)
         self._aside.append((dict.fromkeys(keys), None))
         return True
-
-    def _recorded(self) -> set[Key]:
-        """The sessions of which the archive may have what was not given: those that are recorded now, and those that nothing was given of."""
-        with within(ASK_SECONDS, self._attempt):
-            known = self._history.sessions()
-        return {key for key in known if key not in self._after} | self._history.growing()
 
     def _look(self) -> dict[Key, int]:
         """The sessions that are new, and the positions at which the live stream was joined."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from importlib import import_module
 from typing import Any, Protocol
 
 from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Invalid, PenstockError
-from penstock.util.patient_calls import Attempt, within
+from penstock.util.patient_calls import ASK_SECONDS, Attempt, within
 
 Key = tuple[int, int]  # session, initial term id
 END: Any = object()  # of what is asked
@@ -48,6 +48,21 @@ class History(Protocol):
     def growing(self) -> set[Key]: ...
 
     def fill(self, key: Key, begin: int | None, end: int | None) -> Iterator[Any]: ...
+
+
+class Unread:
+    """The sessions of which an archive may have what was not given: those that grow, and those that nothing was given of. history: None for
+    a subscription that begins with the live stream."""
+
+    def __init__(self, history: History | None) -> None:
+        self._history, self._attempt = history, Attempt()
+
+    def look(self, given: Container[Key]) -> set[Key]:
+        """Those that there are now, as far as the archive answers at once."""
+        if self._history is None:
+            return set()
+        with within(ASK_SECONDS, self._attempt):
+            return {key for key in self._history.sessions() if key not in given} | self._history.growing()
 
 
 def opened(archive: str | os.PathLike[str], channel: Channel, codec: Codec | None) -> History:
