@@ -143,7 +143,7 @@ def _serve_and_die(path, name, wait):
 @forks
 def test_a_dead_server_is_an_error_and_the_next_is_asked():
     with penstock.join("pipe:rpc", role="request") as ask:
-        child = mp.get_context("fork").Process(target=_serve_and_die, args=(os.environ["PENSTOCK_DIR"], "doomed", 0.05))
+        child = mp.get_context("fork").Process(target=_serve_and_die, args=(os.environ["PENSTOCK_DIR"], "doomed", 0.5))
         child.start()
         ask.wait_for_readers(1, timeout=20)
         begun = time.monotonic()
@@ -155,7 +155,7 @@ def test_a_dead_server_is_an_error_and_the_next_is_asked():
             ask.request(b"nobody")
         with pytest.raises(TimeoutError):  # it may wait for the next server
             ask.request(b"nobody", timeout=0.05, retries=1)
-        child = mp.get_context("fork").Process(target=_serve_and_die, args=(os.environ["PENSTOCK_DIR"], "doomed", 0.05))
+        child = mp.get_context("fork").Process(target=_serve_and_die, args=(os.environ["PENSTOCK_DIR"], "doomed", 0.5))
         child.start()
         ask.wait_for_readers(1, timeout=20)
         pending = ask.submit(b"again", retries=1)
@@ -173,7 +173,7 @@ def test_arequest_learns_that_its_server_died_and_asks_another():
 
         def doomed():
             child = mp.get_context("fork").Process(
-                target=_serve_and_die, args=(os.environ["PENSTOCK_DIR"], "doomed", 0.05)
+                target=_serve_and_die, args=(os.environ["PENSTOCK_DIR"], "doomed", 0.5)
             )
             child.start()
             ask.wait_for_readers(1, timeout=20)

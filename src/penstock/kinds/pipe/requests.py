@@ -267,15 +267,16 @@ class PipeRequester(Socket, _Requester):
         if pending.done:
             return
         deadline = deadline_of(timeout, self)
-        wait = self._noted_wait()
-        long = LongWait(wait.tell)
+        long = LongWait(lambda seconds: self._noted_wait().tell(seconds))
         with awaiting.noted(self._sub, timed=deadline is not None, blocks=True) as note:
             note.begin()
             while not pending.done:
                 long.look()
                 left = SLICE if deadline is None else min(deadline - time.monotonic(), SLICE)
                 if not self._receive(max(left, 0)) and (left <= 0 or self._is_stepped()) and not pending.done:
-                    raise TimedOut(wait.error() if timeout else f"{self.channel}: no reply within the timeout")
+                    raise TimedOut(
+                        self._noted_wait().error() if timeout else f"{self.channel}: no reply within the timeout"
+                    )
 
     def _receive(self, timeout: float) -> bool:
         found = self._take(timeout)
