@@ -67,6 +67,7 @@ NET_BUGS = [
         "copy_in(to + sizeof word0, bytes + sizeof word0, length - sizeof word0);",
         "copy_in(to + sizeof word0, bytes + sizeof word0, length - sizeof word0 - 8);", (NET_SIM,)),
     Bug("gaps are never asked for again", "LossScan::scan", "now < gap.due", "now < gap.due || gap.naks_sent != 0", (NET_CHECK, NET_SIM)),
+    Bug("a slow path is asked as often as a fast one", "LossScan::scan", "trips.median_ns() / 4", "int64_t{0}", (NET_CHECK,)),
     Bug("losses are not counted", "Image::fill_gap", "counts_.bytes_lost += to - from;", ";", (NET_CHECK, NET_SIM)),
     Bug("a stranger takes the session over", "Image::is_source",
         "!may_move || now - last_datagram_ns_ < options_.moved_ns", "!may_move", (NET_CHECK,)),

@@ -174,7 +174,9 @@ class _Carrier:
         self._parent = os.getppid()
 
     def run(self) -> None:
-        """Until its parent is gone."""
+        """Until its parent is gone. It comes before the machines' programs: a wire that waits for a processor would be a slow one, with
+        seconds of packets in its queues."""
+        os.setpriority(os.PRIO_PROCESS, 0, -20)
         poll = select.epoll()
         does: dict[int, Callable[[], None]] = {self._heard.fileno(): self._hear}
         for host, fd in enumerate(self._tuns):

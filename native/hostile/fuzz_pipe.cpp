@@ -87,8 +87,8 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
                 case 7: {
                     const IoVec pieces[] = {{payload, 0}, {payload, 20}, {payload, 0}};
                     push->write_many(pieces, 3);
-                    push->outgoing().lag();
-                    push->outgoing().waiting();
+                    push->lag();
+                    push->waiting();
                     push->refresh();
                     push->outgoing().alive();
                     pull->pipes().readable();

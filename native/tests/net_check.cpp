@@ -315,6 +315,39 @@ void a_receiver_sends_what_was_captured() {
     CHECK(image.source() == address(1) && image.counts().rejected == 1, "somebody else's SETUP");
 }
 
+// The requests for a gap that stays for two seconds, where an answer takes `trip`.
+size_t naks_over(int64_t trip) {
+    Random random(6);
+    Place place;
+    Receiver<Place> receiver(receiver_options(), place, 0);
+    Box box;
+    std::deque<std::pair<int64_t, Bytes>> answers;
+    Log log(65536, 7, 0, session, stream, 1408);
+    log.write(random, 1000, flags_whole);
+    log.write(random, 100, flags_whole);
+    hand(receiver, 1, setup_bytes);
+    for (int64_t now = 2; now < 4'000 * ms; now += ms / 20) {
+        if (now % (100 * ms) == 2) hand(receiver, now, heartbeat_bytes);
+        if (now == 2'000 * ms + 2) hand(receiver, now, Bytes(log.written(1056), log.written(1056) + 160));
+        for (; !answers.empty() && answers.front().first <= now; answers.pop_front()) hand(receiver, now, answers.front().second);
+        receiver.tick(now, box, random);
+        for (Bytes &sent : box.sent) {
+            if (sent[6] != static_cast<uint8_t>(wire::Type::rtt)) continue;
+            sent[5] = 0;
+            answers.emplace_back(now + trip, sent);
+        }
+        box.sent.clear();
+    }
+    CHECK(receiver.image(session)->round_trip_ns() / ms == trip / ms, "measured");
+    return receiver.image(session)->counts().naks;
+}
+void a_slow_path_is_asked_less_often() {
+    const size_t near = naks_over(0), far = naks_over(400 * ms);
+    CHECK(near >= 64 && near <= 120);
+    CHECK(far >= 18 && far <= 21, "every 100 ms");
+    CHECK(naks_over(3'000 * ms) < near, "measured during the gap");
+}
+
 void late_datagrams_of_a_session_that_has_ended_make_no_image() {
     Random random(13);
     Place place;
@@ -473,6 +506,7 @@ int main() {
     a_sender_that_closes_waits_for_a_receiver_that_is_silent();
     a_sender_sends_again_but_not_too_often();
     a_receiver_sends_what_was_captured();
+    a_slow_path_is_asked_less_often();
     replies_are_bounded();
     a_datagram_pays_for_one_answer();
     naks_leave_room_for_the_proof();

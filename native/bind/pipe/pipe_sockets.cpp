@@ -255,7 +255,7 @@ void bind_pipe_sockets(nb::module_ &m) {
         },
         nb::arg("subscription"), "Whether the message received last had been given to a reader that died with it.");
     m.def(
-        "pipe_unread", [](Publication &publication) { return pipe_writer_of(publication).peer().outgoing().waiting(); },
+        "pipe_unread", [](Publication &publication) { return pipe_writer_of(publication).peer().waiting(); },
         nb::arg("publication"), "Messages written here that no reader has acknowledged.");
     m.def(
         "pipe_named",

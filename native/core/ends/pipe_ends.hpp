@@ -246,7 +246,7 @@ class PipeWriterEnd final : public WriterEnd {
 
     size_t payload_max() const override { return peer_->payload_max(); }
     std::string why_full() const override {
-        const uint64_t waiting = peer_->outgoing().waiting();
+        const uint64_t waiting = peer_->waiting();
         if (waiting == 0 && peer_->peers().readers() == 0) return "nobody is there to receive it";
         return std::to_string(waiting) + " messages wait to be read" +
                (peer_->peers().readers() == 0 ? ", and nobody is there to" : "") +
@@ -261,7 +261,7 @@ class PipeWriterEnd final : public WriterEnd {
     }
     uint64_t lag() override {
         peer_->refresh();
-        return peer_->outgoing().lag();
+        return peer_->lag();
     }
 
   private:

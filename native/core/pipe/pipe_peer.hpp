@@ -152,6 +152,9 @@ class PipePeer : public std::enable_shared_from_this<PipePeer> {
             if (peers_.name_of(peer) == name) return peer;
         return 0;
     }
+    // Messages that no peer has acknowledged, and the bytes of the peer that has most of them to read.
+    uint64_t waiting() const { return balancer_.waiting() + pipes_.closed_from_me().messages; }
+    uint64_t lag() const { return std::max(balancer_.lag(), pipes_.closed_from_me().lag); }
     // Whether there has been a partner and none is left, by the table as it was seen last. Only where a role needs one.
     bool alone() const { return alone_; }
 

@@ -130,6 +130,22 @@ class PipeTable {
         for (uint32_t i = 0; i < file_.geometry().max_pipes; ++i) all += unread_in(link(i), me());
         return all;
     }
+    // Messages and bytes in pipes from this peer that it has closed, of two to the same reader, and that are not acknowledged.
+    struct Closed {
+        uint64_t messages = 0, lag = 0; // lag: of the one with most
+    };
+    Closed closed_from_me() const {
+        Closed all;
+        for (uint32_t i = 0; i < file_.geometry().max_pipes; ++i) {
+            const PipeLink &l = link(i);
+            const bool mine = in_use(l) && l.ends.from.relaxed() == me() && !has_pattern(l, PeerRole::tap);
+            if (!mine || l.writer.closed.relaxed() == 0) continue;
+            const uint64_t read = l.reader.messages.relaxed(), acked = l.reader.acked.relaxed();
+            all.messages += l.writer.messages.relaxed() - std::min(read, l.writer.messages.relaxed());
+            all.lag = std::max(all.lag, l.writer.tail.relaxed() - std::min(acked, l.writer.tail.relaxed()));
+        }
+        return all;
+    }
     // Whether there is something in a pipe to this peer.
     bool readable() const {
         return any_pipe(

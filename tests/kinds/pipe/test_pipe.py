@@ -279,6 +279,24 @@ def test_unacknowledged_messages_go_to_another_reader():
     push.close()
 
 
+def test_what_a_reader_took_over_is_unread_until_it_is_read():
+    with penstock.publish("pipe:over") as push, penstock.subscribe("pipe:over", acknowledge="manual") as two:
+        with pytest.raises(RuntimeError), penstock.subscribe("pipe:over") as one:
+            for i in range(10):
+                push.send(b"%d" % i)
+            assert one.recv(timeout=1)
+            raise RuntimeError
+        got, left = [], []
+        while len(got) < 10:
+            got.append(int(two.recv(timeout=1)))
+            two.acknowledge()
+            push.readers  # noqa: B018  # it follows who reads which pipe, and closes one of two to the same reader
+            left.append(push.unread_messages)
+            assert push.lag > 0 or len(got) == 10
+        assert sorted(got) == list(range(10))
+        assert left == list(range(9, -1, -1))
+
+
 def _take_and_die(path, count):
     os.environ["PENSTOCK_DIR"] = path
     pull = penstock.subscribe("pipe:die")

@@ -16,7 +16,7 @@ class PathProbe {
   public:
     static constexpr uint32_t rounds_max = 5;
     static constexpr int64_t round_ns = 50'000'000;
-    static constexpr int64_t answer_ns = 250'000'000;  // for the echoes of the last round
+    static constexpr int64_t answer_ns = 250'000'000;  // for the echoes of the last round, and two round trips
     static constexpr int64_t again_ns = 5'000'000'000; // between two probes
     // Beside the MTU itself. Each is an MTU: a multiple of 32.
     static constexpr std::array<uint32_t, 17> lengths = {32768, 16384, 8960, 8192, 4096, 2048, 1472, 1408, 1376,
@@ -33,8 +33,8 @@ class PathProbe {
         at_ = now;
         return true;
     }
-    // Sends what is due: `send(bytes, length)`, false if there is no room. True once, when the echoes must have come.
-    template <class Send> bool tick(int64_t now, Send &&send) {
+    // Sends what is due: `send(length)`, false if there is no room. True once, when the echoes must have come.
+    template <class Send> bool tick(int64_t now, int64_t round_trip_ns, Send &&send) {
         if (!running() || now < at_) return false;
         if (round_ > rounds_max) {
             round_ = 0;
@@ -47,7 +47,7 @@ class PathProbe {
             if (!send(length)) return false;
         }
         next_ = 0;
-        at_ = now + (round_ == rounds_max ? answer_ns : round_ns);
+        at_ = now + (round_ == rounds_max ? answer_ns + 2 * round_trip_ns : round_ns);
         ++round_;
         return false;
     }

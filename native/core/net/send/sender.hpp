@@ -343,7 +343,7 @@ class Sender {
         const bool wanted = stuck || starved || now_ >= probe_again_at_;
         if (wanted && probe_.begin(now_)) receivers_.begin_probe();
         bool room = true;
-        const bool over = probe_.tick(now_, [&](uint32_t length) {
+        const bool over = probe_.tick(now_, receivers_.round_trip(0), [&](uint32_t length) {
             return room = !receivers_.echoes() || put_extension(out, wire::extension_probe, wire::probe_text(length));
         });
         if (!over) return room;

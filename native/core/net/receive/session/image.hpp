@@ -476,7 +476,7 @@ class Image {
     }
 
     template <class Out, class Random> void scan(int64_t now, Out &out, Random &&random) {
-        loss_.scan(now, ranges_, high_, random, [&](uint64_t from, uint64_t to) {
+        loss_.scan(now, ranges_, high_, round_trips_, random, [&](uint64_t from, uint64_t to) {
             if (!options_.reliable) {
                 fill_gap(from, to);
                 return;

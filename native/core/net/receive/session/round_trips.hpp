@@ -11,7 +11,7 @@ namespace penstock {
 
 class RoundTrips {
   public:
-    static constexpr size_t requests_max = 8, samples_max = 5;
+    static constexpr size_t requests_max = 32, samples_max = 5; // requests: of some seconds
 
     // Records a request that is sent now. `number` is random and not 0; the source sends it back.
     void on_request(int64_t now, int64_t number) {
