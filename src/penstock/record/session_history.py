@@ -21,6 +21,7 @@ from penstock.record.format.folder import RecordingFolder
 from penstock.record.format.types import Recorded, RecordingInfo
 from penstock.record.read.archive_reader import COLUMNS_REPLAYED
 from penstock.record.read.replay import messages
+from penstock.record.read.scan import FOR_EVER
 from penstock.util.clock import SystemClock
 from penstock.util.patient_calls import Unfinished, within
 
@@ -141,7 +142,14 @@ class SessionHistory:
                 at, counts = message.position + 1, True
                 yield message
             else:
-                at = max(at, min(self._resume, one.end))
+                reached, gone = min(self._resume, one.end), self._damaged
+                if gone < reached and any(run.start <= gone < run.end for run in mine if run.info.id != one.info.id):
+                    at = max(at, gone)
+                    tried.add((one.info.id, at))  # a damaged block: another recording may have it
+                    continue
+                if gone < reached and counts:
+                    self._lose(key, max(at, gone), reached)
+                at = max(at, reached)
                 if at == begun and one.may_grow and not only_now:
                     yield None  # for the rest of a message
                 elif at == begun:
@@ -164,17 +172,22 @@ class SessionHistory:
         return any(info.state in GROWS and info.end_position <= at for info in mine)
 
     def _read(self, run: Run, at: int) -> Iterator[Recorded | DecodeError | None]:
-        """The messages of a run from a position on. None if the archive is away."""
-        info = run.info
-        codec, self._resume = codecs.from_spec(info.codec), at
+        """The messages of a run from a position on. None if the archive is away. Sets `_resume`, where it ended, and `_damaged`, where damage
+        begins that is behind all of them."""
+        info, last = run.info, at
+        codec, self._resume, self._damaged = codecs.from_spec(info.codec), at, FOR_EVER
         wrong = self._wanted_codec is not None and codecs.bare(self._wanted_codec.spec) != codecs.bare(info.codec)
         self.codec = self.codec or codec
         try:
             scanner = self._archive._scan(self._folders.get(info.id, info.id), COLUMNS_REPLAYED, at, run.end)
             for batch in scanner:
                 for message in messages(batch, codec, info.channel):
+                    last = message.position
                     yield self._mismatch(info, message) if wrong else message
             self._resume = scanner.resume
+            self._damaged = min(
+                (one.start for one in scanner.left_out if one.end > one.start >= last), default=FOR_EVER
+            )
         except NotFound:  # purged in the meantime
             self._looked = float("-inf")
         except SystemFailure as error:
