@@ -24,6 +24,7 @@ QUESTIONS = (
     "udp",
     "spark_scan",
     "pipeline",
+    "tables_growth",
     "growth",
     "claims",
     "clock",

@@ -75,14 +75,19 @@ def _in_spark(quick: bool, short: bool, folder: Path, end: float) -> Report:
     return report
 
 
+def fixed_records(count: int) -> list[bytes]:
+    """Encoded messages of `DTYPE`, all different."""
+    rows = np.zeros(count, DTYPE)
+    rows["t"], rows["id"], rows["x"] = np.arange(count) / 1000, np.arange(count), np.arange(count) % 97
+    rows["tag"] = [b"car%d" % (number % 50) for number in range(count)]
+    return [row.tobytes() for row in rows]
+
+
 def _messages(kind: str, count: int) -> list[bytes]:
     """Encoded messages, all different."""
     rng = random.Random(1)
     if kind == "dtype":
-        rows = np.zeros(count, DTYPE)
-        rows["t"], rows["id"], rows["x"] = np.arange(count) / 1000, np.arange(count), np.arange(count) % 97
-        rows["tag"] = [b"car%d" % (number % 50) for number in range(count)]
-        return [row.tobytes() for row in rows]
+        return fixed_records(count)
     return [
         b'{"t":%f,"id":%d,"speed":%f,"name":"car%d","ok":%s}'
         % (number / 1000, number, rng.random() * 200, number % 50, b"true" if number % 3 else b"false")
@@ -90,7 +95,8 @@ def _messages(kind: str, count: int) -> list[bytes]:
     ]
 
 
-def _send(pub: Any, messages: list[bytes]) -> None:
+def send_all(pub: Any, messages: list[bytes]) -> None:
+    """Encoded messages, as they are."""
     left = messages
     send = penstock._native.core.Publication.send
     for message in left:
@@ -106,7 +112,7 @@ def _tables(report: Report, spark: Any, folder: Path, kind: str, count: int, rou
     messages = _messages(kind, count)
     with penstock.publish(name, codec=codec, term_length=1 << 24) as pub:
         with penstock.Archive(archive).record(name):
-            _send(pub, messages)
+            send_all(pub, messages)
         out, plain, decoded = folder / "tables", folder / "plain", folder / f"{kind}-decoded"
         _write_decoded(decoded, kind, messages, name)
 
@@ -162,7 +168,7 @@ def _few_more(
     seconds, work = [], []
     for number in range(report.sized(3, quick=1)):
         with penstock.Archive(archive).record(name, extend=True):
-            _send(pub, messages)
+            send_all(pub, messages)
         begun, busy = time.perf_counter(), time.process_time()
         outcome = pipeline.run(spark, archive, out)
         seconds.append(time.perf_counter() - begun)

@@ -96,13 +96,15 @@ class Judge:
         for publisher, found in got.items():
             one = self._publishers[publisher]
             first = found[0][0] if not (one.ready and opened < one.opened and not archived) and not whole else 0
-            due = len(one.ends) if ended and not killed and one.closing else found[-1][0] + 1
+            # A reader of the past that never met the session cannot know that there was more than its archive has.
+            met = one.session in live or not archived
+            due = len(one.ends) if ended and met and not killed and one.closing else found[-1][0] + 1
             a, b = self._check_order(name, publisher, found, first, due)
             least, most = least + a, most + b
             if first and not archived:  # it joined earlier, and lost what came before that
                 most += self._end(publisher, first - 1)
             behind = 0
-            if one.ends and not ended:  # what was lost behind the last one may be known
+            if one.ends and not (ended and met):  # what was lost behind the last one may be known
                 behind = max(0, one.ends[-1] - self._end(publisher, found[-1][0]))
             most += behind
             # The last one before a gap may be counted, too, if no recording has it: its length is not known then.

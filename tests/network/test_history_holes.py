@@ -61,6 +61,9 @@ class Past:
     def sessions(self):
         return [KEY] if self.has else []
 
+    def knows(self, key):
+        return key in self.sessions()
+
     def growing(self):
         return set()
 
@@ -127,6 +130,30 @@ def test_a_session_that_came_and_went_unseen_is_read():
     assert sub.poll() == [0, 1, 2]
     with pytest.raises(EndOfStream):
         sub.try_recv()
+    sub.close()
+
+
+def test_a_session_that_ended_while_the_past_was_read_is_asked_for():
+    """It was joined behind what its recording had, gave nothing, and is gone when the past was read."""
+    live, past = Live(), Past(has=3)
+    live.joins(5)
+    live.sessions, live.ended = [], True
+    sub = HistorySubscription(live, past, whole=True)
+    assert sub.poll() == [0, 1, 2, 3, 4]
+    assert past.asked[:2] == [None, 5 * SIZE]
+    with pytest.raises(EndOfStream):
+        sub.try_recv()
+    sub.close()
+
+
+def test_a_session_that_is_gone_and_was_never_recorded_is_not_waited_for():
+    live, past = Live(), Past()
+    live.joins(5)
+    live.sessions, live.ended = [], True
+    sub = HistorySubscription(live, past, whole=True)
+    with pytest.raises(EndOfStream):
+        sub.try_recv()
+    assert past.asked == []
     sub.close()
 
 

@@ -50,7 +50,8 @@ def test_damage_is_lost_wherever_it_is(recorded, since, until, goal):
     (key,) = history.sessions()
     found = [int(one.data[:6]) for one in history.fill(key, None, ends[-1] if goal else None)]
     missing = sorted(set(range(COUNT)) - set(found))
-    assert missing and found == sorted(found)
+    assert missing
+    assert found == sorted(found)
     assert history.lost == sum(ends[n] - (ends[n - 1] if n else 0) for n in missing)
     history._looked = float("-inf")
     assert [one for one in history.fill(key, ends[found[-1]], ends[-1]) if one] == []

@@ -88,6 +88,10 @@ class SessionHistory:
         self._look()
         return list(dict.fromkeys(key for key, _ in self._recordings))
 
+    def knows(self, key: Key) -> bool:
+        """Whether there were recordings of a session at the last look."""
+        return any(known == key for known, _ in self._recordings)
+
     def growing(self) -> set[Key]:
         """The sessions whose recordings may have got more since they were last looked at."""
         return {key for key, info in self._recordings if info.state in GROWS}

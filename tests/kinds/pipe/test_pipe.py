@@ -290,7 +290,7 @@ def test_what_a_reader_took_over_is_unread_until_it_is_read():
         while len(got) < 10:
             got.append(int(two.recv(timeout=1)))
             two.acknowledge()
-            push.readers  # noqa: B018  # it follows who reads which pipe, and closes one of two to the same reader
+            push.readers  # it follows who reads which pipe, and closes one of two to the same reader
             left.append(push.unread_messages)
             assert push.lag > 0 or len(got) == 10
         assert sorted(got) == list(range(10))

@@ -23,7 +23,7 @@ from penstock.channels.status import ChannelStatus
 from penstock.channels.waiting.loops import patiently, readable
 from penstock.codecs import Codec
 from penstock.errors import Closed, DecodeError, PenstockError, TimedOut, TooSlow, Unsupported
-from penstock.kinds.udp.losses import Losses
+from penstock.kinds.udp.losses import Joined, Losses
 from penstock.kinds.udp.recorded import END, Asking, History, Key, Unread
 from penstock.util.patient_calls import ASK_SECONDS
 
@@ -43,7 +43,7 @@ class HistorySubscription(Subscription[Message]):
     """
 
     __slots__ = (
-        "_after", "_aside", "_begun", "_dropped", "_history", "_keys", "_last", "_live", "_lock", "_looked", "_losses", "_next", "_poller",
+        "_after", "_aside", "_begun", "_dropped", "_history", "_joined", "_keys", "_last", "_live", "_lock", "_looked", "_losses", "_next", "_poller",
         "_read", "_rest", "_signal", "_task", "_unread", "_whole",
     )  # fmt: skip
     receives = True
@@ -57,7 +57,8 @@ class HistorySubscription(Subscription[Message]):
         self._after: dict[Key, int] = {}  # within the last message that was given: its first byte is before that
         self._read: dict[int, int] = {}  # the last live message of a session that was read
         self._begun: set[Key] = set()  # sessions of which a live message was read
-        self._keys: dict[int, Key] = {}
+        self._joined = Joined(live, history)
+        self._keys = self._joined.keys
         self._dropped: set[Key] = set()
         self._last: Received | None = None
         self._next: tuple[Any, Received | None] | None = None  # read by `ready`
@@ -372,24 +373,17 @@ class HistorySubscription(Subscription[Message]):
         """At an end: whether to look into the archive for the rest of sessions: one fell silent, its last bytes were lost, or its recorder was
         not done. Not twice, unless something was there."""
         keys = set(self._keys.values()) | self._unread.look(self._after)  # one may have come and gone
-        if not keys or self._rest == self._after:
-            self._rest = None
+        self._rest = None if not keys or self._rest == self._after else dict(self._after)
+        if self._rest is None:
             return False
-        self._rest = dict(self._after)
         self._aside.append((dict.fromkeys(keys), None))
         return True
 
     def _look(self) -> dict[Key, int]:
-        """The sessions that are new, and the positions at which the live stream was joined."""
-        new = {}
-        for one in self._live.sessions:
-            key = one.session, one.initial_term_id
-            if self._keys.get(one.session) != key:
-                self._keys[one.session] = key
-                new[key] = one.joined
+        """Sessions that are new, and where the live stream was joined."""
         if not self._whole:  # each begins where it was joined
             self._after = {key: joined for key, (joined, _, _) in self._live._reached().items()} | self._after
-        return new
+        return self._joined.look()
 
     def _tell(self) -> None:
         """Makes the descriptor readable while there is something besides the live stream."""

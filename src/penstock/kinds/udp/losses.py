@@ -1,11 +1,35 @@
-"""Where something that the network lost may be missing in the sessions that a subscription reads. Knows positions, and no message."""
+"""Where something may be missing in the sessions that a subscription reads: before it joined them, and what the network lost. Knows positions,
+and no message."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.kinds.udp.recorded import Key
+from penstock.kinds.udp.recorded import History, Key
+
+
+class Joined:
+    """Where a live subscription joined its sessions. keys: of those that are there or were, by their numbers."""
+
+    def __init__(self, live: Any, history: History) -> None:
+        self._live, self._history = live, history
+        self.keys: dict[int, Key] = {}
+        self._seen: set[Key] = set()
+
+    def look(self) -> dict[Key, int]:
+        """The sessions that are new; also those that came and went meanwhile, if the archive has something of them."""
+        new = {}
+        for one in self._live.sessions:
+            key = one.session, one.initial_term_id
+            if self.keys.get(one.session) != key:
+                self.keys[one.session] = key
+                new[key] = one.joined
+        for key, (joined, _, _) in self._live._reached().items():
+            if key not in self._seen and key not in new and self._history.knows(key):
+                new[key] = joined
+        self._seen |= new.keys()
+        return new
 
 
 class Losses:

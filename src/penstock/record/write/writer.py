@@ -248,15 +248,17 @@ class RecordingWriter:
 
     @property
     def progress(self) -> Progress:
-        """The progress of this channel's recording."""
+        """The progress of this channel's recording. From any thread: the segment is there until `_ended` is."""
+        segment = vars(self).get("segment")
         if self._ended is not None:
             return self._ended
+        assert segment is not None
         return Progress(
             self.description.id,
             self.description.channel,
-            self.segment.position,
+            segment.position,
             self.synced,
-            self.segment.messages,
+            segment.messages,
             self.moved,
             self.lost,
             lost_messages(self.description.codec, self.lost),

@@ -1,0 +1,166 @@
+"""Do tables stay as fast as they grow? Rows per second and memory, from a million to sixteen million rows; and an hour of commits by `--follow`.
+
+Rows are fixed records of 40 bytes, and go into *messages* and the stream's table. Each number of rows is a pipeline of its own, in processes that
+begin with it. The hour has a message a second: how long it takes from `send` to its row, in the first tenth of the hour and in the last.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import penstock
+from bench.ipc import own_channels
+from bench.pipeline import DTYPE, FOLLOW, LOCAL, fixed_records, send_all
+from bench.report import Report
+from evidence.bounded import Failed
+
+MILLION = 1_000_000
+ROWS = (1, 4, 16)  # millions
+HEAP = "2g"
+ENGINES = {"penstock pipeline": ("--conf", f"spark.driver.memory={HEAP}"), LOCAL: ("--engine", "local")}
+CASE, LASTS = "rows of fixed records", "from send to a row in a table"
+LINES = True  # of --plot: a line for each metric
+
+
+def run(report: Report) -> None:
+    """Each size once, since it is long; the hour is a twentieth of one where the run is short."""
+    folder = Path(tempfile.mkdtemp(prefix="penstock-bench-", dir="/dev/shm"))
+    try:
+        with own_channels():
+            sizes = ROWS[:1] if report.quick else ROWS
+            for millions in sizes:
+                _grows(report, folder / f"{millions}", report.sized(millions * MILLION, quick=20_000))
+            _lasts(report, folder, report.sized(3600, quick=10, short=180))
+    finally:
+        shutil.rmtree(folder)
+    aims(report, sizes)
+
+
+def _grows(report: Report, folder: Path, count: int) -> None:
+    archive, name = folder / "archive", f"{count // MILLION} M" if count >= MILLION else str(count)
+    with penstock.publish("log:rows", codec=DTYPE, term_length=1 << 24) as pub:
+        with penstock.Archive(archive).record("log:rows"):
+            messages = fixed_records(min(count, MILLION))
+            for _ in range(0, count, MILLION):
+                send_all(pub, messages)
+    for who, options in ENGINES.items():
+        if who != LOCAL and not report.has_spark():
+            continue
+        command = [sys.executable, "-m", "penstock.cli", "pipeline", "--archive", str(archive), "--json", *options]
+        try:
+            seconds, memory = _measured([*command, "--out", str(folder / "tables")], count)
+        except Failed as error:
+            report.failed(who, f"{CASE}, {name}", error)
+            continue
+        finally:
+            shutil.rmtree(folder / "tables", ignore_errors=True)
+        report.add(f"{CASE}, {name}", who, "rate, start included", count / seconds, "rows/s")
+        report.add(f"{CASE}, {name}", who, "memory of all its processes, at most", memory, "MB")
+    shutil.rmtree(folder)
+
+
+def _measured(command: list[str], count: int) -> tuple[float, float]:
+    """Seconds of a program that makes `count` rows, and the most memory that it and its children had at a time."""
+    begun, most = time.perf_counter(), 0.0
+    with tempfile.TemporaryFile() as printed:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed)
+        while process.poll() is None:
+            most = max(most, sum(_anonymous(pid) for pid in _family(process.pid)))
+            time.sleep(0.05)
+        seconds = time.perf_counter() - begun
+        printed.seek(0)
+        said = printed.read().decode(errors="replace").strip()
+    if process.returncode:
+        raise Failed(f"it ended with {process.returncode}: {said[-300:]}")
+    rows = json.loads(said[said.index("{") :])["rows"]
+    if rows != count:
+        raise Failed(f"it made {rows} rows of {count}")
+    return seconds, most / 1e6
+
+
+def _family(pid: int) -> Iterator[int]:
+    yield pid
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+        children = " ".join(Path(f"/proc/{pid}/task/{one}/children").read_text() for one in threads)
+    except OSError:  # it has ended
+        return
+    for child in children.split():
+        yield from _family(int(child))
+
+
+def _anonymous(pid: int) -> int:
+    """Bytes of memory that are no file's."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon")), 0)
+
+
+def _lasts(report: Report, folder: Path, seconds: int) -> None:
+    """A pipeline that follows a recording, with a message a second."""
+    if not report.has_spark():
+        return
+    from penstock.spark import session
+    from penstock.spark.pipeline import follow
+
+    os.environ["SPARK_LOCAL_DIRS"] = str(folder / "spark")
+    spark = session("bench", spark__driver__memory=HEAP)
+    took: list[float] = []
+    begun, due, sent = time.monotonic(), 0.0, 0.0
+
+    def until(wait: float) -> bool:
+        nonlocal due, sent
+        if not sent and time.monotonic() >= due:
+            due = time.monotonic() + 1
+            sent = time.perf_counter()
+            pub.send(b"one")
+        threading.Event().wait(min(wait, 0.002))
+        return time.monotonic() - begun > seconds
+
+    def step(outcome: penstock.tables.Outcome) -> None:
+        nonlocal sent
+        if outcome.rows and sent:
+            took.append(time.perf_counter() - sent)
+            sent = 0.0
+
+    try:
+        with penstock.publish("log:hour") as pub, penstock.Archive(folder / "hour").record("log:hour"):
+            follow(spark, folder / "hour", folder / "hour-tables", every=0, until=until, on_step=step)
+    except Exception as error:
+        report.failed(FOLLOW, LASTS, Failed(str(error).splitlines()[0][:200] or type(error).__name__))
+        return
+    finally:
+        spark.stop()
+    took = took[5:] if len(took) > 20 else took  # the first ones start Python processes
+    tenth = max(len(took) // 10, 1)
+    for when, part in (("first tenth", took[:tenth]), ("last tenth", took[-tenth:])):
+        ordered = sorted(part)
+        report.add(f"{LASTS}, {when}", FOLLOW, "p50", ordered[len(ordered) // 2], "s")
+        report.add(f"{LASTS}, {when}", FOLLOW, "p99", ordered[int(len(ordered) * 0.99)], "s")
+    report.add(LASTS, FOLLOW, "commits with rows", len(took), "")
+
+
+def aims(report: Report, sizes: tuple[int, ...]) -> None:
+    """Linear in rows, flat in memory and in time."""
+    first, last = (f"{CASE}, {one} M" for one in (sizes[0], sizes[-1]))
+    for who in ENGINES:
+        for metric, limit in (("rate, start included", None), ("memory of all its processes, at most", 1.5)):
+            before, after = report.get(first, who, metric), report.get(last, who, metric)
+            ratio = None if before is None or after is None else after / before
+            if limit is None:
+                report.at_least(last, f"{who}: rate, of the first one's", 1, "×", ratio)
+            else:
+                report.at_most(last, f"{who}: memory, of the first one's", limit, "×", ratio)
+    for metric, limit in (("p50", 0.3), ("p99", 1.0)):
+        report.at_most(f"{LASTS}, last tenth", metric, limit, "s", report.get(f"{LASTS}, last tenth", FOLLOW, metric))
