@@ -39,7 +39,7 @@ def run(report: Report) -> None:
             sizes = ROWS[:1] if report.quick else ROWS
             for millions in sizes:
                 _grows(report, folder / f"{millions}", report.sized(millions * MILLION, quick=20_000))
-            _lasts(report, folder, report.sized(3600, quick=10, short=180))
+            _lasts(report, folder, report.sized(3600, quick=3, short=180))
     finally:
         shutil.rmtree(folder)
     aims(report, sizes)
@@ -47,11 +47,13 @@ def run(report: Report) -> None:
 
 def _grows(report: Report, folder: Path, count: int) -> None:
     archive, name = folder / "archive", f"{count // MILLION} M" if count >= MILLION else str(count)
-    with penstock.publish("log:rows", codec=DTYPE, term_length=1 << 24) as pub:
-        with penstock.Archive(archive).record("log:rows"):
-            messages = fixed_records(min(count, MILLION))
-            for _ in range(0, count, MILLION):
-                send_all(pub, messages)
+    with (
+        penstock.publish("log:rows", codec=DTYPE, term_length=1 << 24) as pub,
+        penstock.Archive(archive).record("log:rows"),
+    ):
+        messages = fixed_records(min(count, MILLION))
+        for _ in range(0, count, MILLION):
+            send_all(pub, messages)
     for who, options in ENGINES.items():
         if who != LOCAL and not report.has_spark():
             continue
