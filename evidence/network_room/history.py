@@ -43,6 +43,7 @@ class Program:
     lines: int  # a descriptor of the file in which it writes them
     alive: bool = True
     killed: bool = False
+    started: float = field(default_factory=time.time)
     heard: list[list[Any]] = field(default_factory=list)
     words: set[str] = field(default_factory=set)
     rest: bytes = b""
@@ -372,9 +373,11 @@ class History:
             for one in self._programs
             if one.name.startswith("publisher")
         }
-        opened = [one.said()[0][0] for one in self._programs if not one.name.startswith("publisher") and one.said()]
-        for found in publishers.values():  # others than those that it waited for may have been there
-            if found.ready and sum(at < found.ready for at in opened) > plan.publishers[0].waits:
+        started = [one.started for one in self._programs if not one.name.startswith("publisher")]
+        for (
+            found
+        ) in publishers.values():  # others than those that it waited for may have been there, before they said so
+            if found.ready and sum(at < found.ready for at in started) > plan.publishers[0].waits:
                 found.ready = None
         judge = Judge(publishers, MTU)
         receivers = {reader.host for reader in plan.readers}

@@ -41,6 +41,8 @@ struct Publication : Peer {
     Sender sender;
     const int32_t session;
     uint64_t messages_left = 0, message_max = 0;
+    uint64_t done = 0;    // what was sent, received and read
+    int64_t moved_at = 0; // when that grew last
     bool begun = false, closed = false, killed = false;
 };
 
@@ -116,6 +118,7 @@ class World {
     void tick(Publication &one);
     void tick(Host &host);
     void trouble();
+    void check_progress(Publication &one) const;
     void judge(const Host &host) const;
     void tell() const;
     bool over() const;
@@ -128,6 +131,7 @@ class World {
 
     uint32_t term_length = 0, mtu = 0, window = 0;
     uint64_t stranger_got = 0, stranger_sent = 0;
+    int64_t well_at = 0; // the end of the last trouble
 };
 
 struct ToReceivers {
@@ -294,6 +298,19 @@ void World::trouble() {
         publications.back()->killed = true;
         add_publication(static_cast<int32_t>(random()));
     }
+    well_at = std::max({well_at, now, peer.paused_until});
+}
+
+// Whatever has been: where all is well for longer than silence and its consequences last, a session gets on.
+void World::check_progress(Publication &one) const {
+    const Sender::State state = one.sender.state();
+    if (one.killed || fate.forged || state == Sender::State::lingering || state == Sender::State::closed) return;
+    uint64_t done = one.sender.position() + one.log.tail;
+    for (const auto &host : hosts)
+        if (const Image *image = host->receiver.image(one.session)) done += image->rebuilt() + image->consumed();
+    if (std::exchange(one.done, done) != done) one.moved_at = now;
+    const int64_t well = std::max({one.moved_at, well_at, fate.there.cut_to_ns, fate.back.cut_to_ns});
+    CHECK(now - well < 40 * s, "session %d does not get on", one.session);
 }
 
 bool World::over() const {
@@ -332,6 +349,7 @@ void World::step() {
     trouble();
     for (const auto &one : publications) tick(*one);
     for (const auto &host : hosts) tick(*host);
+    for (const auto &one : publications) check_progress(*one);
 }
 
 void World::judge(const Host &host) const {

@@ -4,14 +4,17 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 from people import until
 from ports import free_port
 
 import penstock
+from penstock._native import core
 from penstock.channels.storage import files
 from penstock.channels.uri.channel import parse
+from penstock.kinds.udp import status
 from penstock.kinds.udp import tap as udp_tap
 
 
@@ -170,3 +173,43 @@ def test_logs_left_for_a_dead_recorder_are_removed(uri, way):
 def test_other_kinds_have_one_side(archive, channel):
     with pytest.raises(penstock.Unsupported, match="sent=True is for udp channels"):
         archive.record(channel, sent=True)
+
+
+def test_a_publication_in_the_making_is_not_taken_for_dead(archive, uri, monkeypatch):
+    """Its log has a name before it has its writer."""
+    with penstock.publish(uri) as pub:
+        (made,) = status.logs(parse(uri))
+        about = next(iter(status._each_log(made)))
+        path = made.replace(made[-12:-4], "00000001")
+        with open(path, "w+b") as file:
+            size = core.log_file_size(about["slots"], about["term_length"])
+            os.truncate(path, size)
+            core.format_log(
+                fd=file.fileno(),
+                term_length=about["term_length"],
+                capacity=about["term_length"] // 2,
+                slots=about["slots"],
+                initial_term_id=7,
+                stream_id=about["stream_id"],
+                start_position=0,
+                epoch=files.new_epoch(),
+                metadata=about["metadata"],
+                boot_id=files.boot_id(),
+            )
+        with archive.record(uri, sent=True, start="earliest") as recorder:
+            pub.send(b"one")
+            until(
+                lambda: {one.state for one in archive.list()} == {"live"} and len(archive.list()) == 2,
+                "both are recorded",
+            )
+            time.sleep(0.3)
+            assert [one.state for one in archive.list()] == ["live", "live"]
+            monkeypatch.setattr(status, "ABANDONED_NS", 0)
+            time.sleep(0.2)
+            assert [one.state for one in archive.list()] == ["live", "live"]  # its maker lives, and is slow
+            monkeypatch.setattr(udp_tap, "_is_alive", lambda pid: False)
+            until(
+                lambda: sorted(one.state for one in archive.list()) == ["live", "lost"],
+                "it was killed before it had a writer",
+            )
+            assert len(recorder.progress()) == 2

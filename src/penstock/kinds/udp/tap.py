@@ -64,22 +64,39 @@ class SentSession(SessionTap):
     def is_lost(self) -> bool:
         """Whether the publication was killed."""
         about = self._about()
-        return about["closed_at"] is None and not _has_writer(about)
+        return about["closed_at"] is None and not _has_publication(about)
 
     @property
     def has_ended(self) -> bool:
         """Whether the publication is gone, and all of it has been read."""
         about = self._about()
-        return self.lag == 0 and (about["closed_at"] is not None or not _has_writer(about))
+        return self.lag == 0 and (about["closed_at"] is not None or not _has_publication(about))
 
     def _about(self) -> dict[str, Any]:
-        """What the file of the log says."""
-        found: dict[str, Any] = _native.look_at_file(self, lambda fd, path: _native.inspect_log(fd, path))
+        """What the file of the log says, and how many names it has."""
+        found: dict[str, Any] = _native.look_at_file(
+            self, lambda fd, path: _native.inspect_log(fd, path) | {"names": os.fstat(fd).st_nlink}
+        )
         return found
 
 
-def _has_writer(about: dict[str, Any]) -> bool:
-    return any(member["role"] != udp_status.SENDER_ROLE for member in about["members"])
+def _has_publication(about: dict[str, Any]) -> bool:
+    """Whether a log has its writer, or is about to get it: it has its name before, and its maker may be slow."""
+    if any(member["role"] != udp_status.SENDER_ROLE for member in about["members"]):
+        return True
+    if about["names"] == 0 or about["position"] != about["start_position"]:
+        return False
+    return time.time_ns() - about["created_ns"] < udp_status.ABANDONED_NS or _is_alive(about["creator_pid"])
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        pass
+    return True
 
 
 class UdpTap(SessionTap):
