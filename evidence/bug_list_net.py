@@ -34,6 +34,7 @@ NET_BUGS = [
     Bug("status messages from far away count", "Sender::accept_status",
         "at > position_ + half || at < oldest()", "false", (NET_CHECK,)),
     Bug("a receiver behind a pad is a stranger", "Sender::accept_status", "at < oldest()", "at + half < position_", (NET_CHECK,)),
+    Bug("a receiver that is behind is a stranger", "Sender::accept_status", "at < oldest()", "at + 64 < position_", (NET_SIM,)),
     Bug("strangers draw retransmissions", "Sender::accept_nak", "!receivers_.knows(from)", "false", (NET_CHECK,)),
     Bug("a range is sent again at every request", "Retransmits::serve",
         "range.until = now + later;", "range.until = now;", (NET_CHECK,)),

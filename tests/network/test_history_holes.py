@@ -133,7 +133,7 @@ def test_a_session_that_came_and_went_unseen_is_read():
     sub.close()
 
 
-def test_a_session_that_ended_while_the_past_was_read_is_asked_for():
+def test_a_session_that_ended_meanwhile_is_asked_for():
     """It was joined behind what its recording had, gave nothing, and is gone when the past was read."""
     live, past = Live(), Past(has=3)
     live.joins(5)
@@ -146,7 +146,7 @@ def test_a_session_that_ended_while_the_past_was_read_is_asked_for():
     sub.close()
 
 
-def test_a_session_that_is_gone_and_was_never_recorded_is_not_waited_for():
+def test_a_session_never_recorded_is_not_waited_for():
     live, past = Live(), Past()
     live.joins(5)
     live.sessions, live.ended = [], True
