@@ -154,15 +154,17 @@ def _lasts(report: Report, folder: Path, seconds: int) -> None:
 
 
 def aims(report: Report, sizes: tuple[int, ...]) -> None:
-    """Linear in rows, flat in memory and in time."""
-    first, last = (f"{CASE}, {one} M" for one in (sizes[0], sizes[-1]))
+    """Linear in rows, flat in memory, from four million rows on, and in time."""
+    first, second, last = (f"{CASE}, {one} M" for one in (sizes[0], sizes[len(sizes) // 2], sizes[-1]))
+    rate, memory = "rate, start included", "memory of all its processes, at most"
     for who in ENGINES:
-        for metric, limit in (("rate, start included", None), ("memory of all its processes, at most", 1.5)):
-            before, after = report.get(first, who, metric), report.get(last, who, metric)
-            ratio = None if before is None or after is None else after / before
-            if limit is None:
-                report.at_least(last, f"{who}: rate, of the first one's", 1, "×", ratio)
-            else:
-                report.at_most(last, f"{who}: memory, of the first one's", limit, "×", ratio)
+        report.at_least(last, f"{who}: rate, of the first one's", 1, "×", _times(report, who, rate, first, last))
+        report.at_most(last, f"{who}: memory, of 4 M's", 1.25, "×", _times(report, who, memory, second, last))
     for metric, limit in (("p50", 0.3), ("p99", 1.0)):
         report.at_most(f"{LASTS}, last tenth", metric, limit, "s", report.get(f"{LASTS}, last tenth", FOLLOW, metric))
+
+
+def _times(report: Report, who: str, metric: str, first: str, last: str) -> float | None:
+    """How many times as much it is in the last case as in the first one."""
+    before, after = report.get(first, who, metric), report.get(last, who, metric)
+    return None if before is None or after is None else after / before
