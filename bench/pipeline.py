@@ -9,8 +9,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ BATCHES, BATCHES_SHORT, BATCHES_QUICK = 20, 12, 5
 FIRST_TABLE = "to the first table"
 LOCAL = "penstock pipeline --engine local"
 FOLLOW = "penstock pipeline --follow"
+ROW = "from send to a row in a table"
 CHANNELS = 1500
 BARE = "delta-rs alone"
 FIRST = 3  # batches that warm a query up, and are not counted
@@ -274,38 +275,59 @@ def _micro_batches(report: Report, spark: Any, folder: Path, end: float) -> None
                 found = measure(frame(), feed, sink)
                 report.add(case, who, "time", statistics.median(found), "s")
             except Exception as error:  # Spark's, of a version that has no such source
-                report.failed(who, case, Failed(str(error).splitlines()[0][:200] or type(error).__name__))
+                report.failed(who, case, Failed(first_line(error)))
+
+
+def follow_latencies(spark: Any, folder: Path, ends: Callable[[int], bool]) -> list[float]:
+    """Seconds from `send` to the commit of the row, for messages that are sent one by one, each once the last one's row is there.
+
+    folder: of the archive and the tables, which are made. ends: whether it ends, asked with the number of rows so far. A pipeline follows
+    the live recording (`--follow`).
+    """
+    from penstock.spark.pipeline import follow
+
+    took: list[float] = []
+    sent = 0.0
+
+    def until(wait: float) -> bool:
+        nonlocal sent
+        if not sent:
+            sent = time.perf_counter()
+            pub.send(b"one")
+        time.sleep(wait)
+        return ends(len(took))
+
+    def step(outcome: penstock.tables.Outcome) -> None:
+        nonlocal sent
+        if outcome.rows and sent:
+            took.append(time.perf_counter() - sent)
+            sent = 0.0
+
+    with penstock.publish("log:late") as pub, penstock.Archive(folder / "archive").record("log:late"):
+        follow(spark, folder / "archive", folder / "tables", every=0, until=until, on_step=step)
+    return took
+
+
+def add_latencies(report: Report, case: str, took: list[float]) -> None:
+    """Their median and 99th percentile."""
+    report.add(case, FOLLOW, "p50", statistics.median(took), "s")
+    report.add(case, FOLLOW, "p99", sorted(took)[int(len(took) * 0.99)], "s")
 
 
 def _latency(report: Report, spark: Any, folder: Path, end: float) -> None:
-    """The time from `send` to the commit of the row, with a pipeline that follows a live recording (`--follow`)."""
-    from penstock.spark.pipeline import follow
-
-    case, who = "from send to a row in a table", FOLLOW
-    found: list[float] = []
-    begun: list[float] = []
     limit, wanted = _patience(report, end), _batches(report)
-
-    def step(outcome: Any) -> None:
-        if outcome.rows:
-            found.append(time.perf_counter() - begun[-1])
-
-    def until(seconds: float) -> bool:
-        if len(found) == len(begun):
-            begun.append(time.perf_counter())
-            pub.send(b"one")
-        threading.Event().wait(min(seconds, 0.002))
-        return len(found) >= wanted or time.monotonic() > limit
-
     try:
-        with penstock.publish("log:late") as pub, penstock.Archive(folder / "late").record("log:late"):
-            follow(spark, folder / "late", folder / "late-tables", every=0, until=until, on_step=step)
-        if len(found) < 5:
-            raise Failed(f"only {len(found)} messages came in time")
-        report.add(case, who, "p50", statistics.median(found[2:]), "s")
-        report.add(case, who, "p99", sorted(found[2:])[int(len(found[2:]) * 0.99)], "s")
+        took = follow_latencies(spark, folder / "late", lambda rows: rows >= wanted or time.monotonic() > limit)
+        if len(took) < 5:
+            raise Failed(f"only {len(took)} messages came in time")
+        add_latencies(report, ROW, took[2:])
     except Exception as error:
-        report.failed(who, case, Failed(str(error).splitlines()[0][:200] or type(error).__name__))
+        report.failed(FOLLOW, ROW, Failed(first_line(error)))
+
+
+def first_line(error: Exception) -> str:
+    """What an error of Spark says first."""
+    return (str(error).splitlines() or [""])[0][:200] or type(error).__name__
 
 
 PLAIN = """
@@ -377,9 +399,8 @@ def aims(report: Report) -> None:
     for who, metric in (("penstock", ""), ("penstock, onto a channel", ", onto a channel")):
         ratio = report.ratio(case, "time", who, "Spark's rate source")
         report.at_most(case, f"of the rate source's{metric}", 2, "×", ratio)
-    case = "from send to a row in a table"
     for metric, limit in (("p50", 0.3), ("p99", 1)):
-        report.at_most(case, metric, limit, "s", report.get(case, FOLLOW, metric))
+        report.at_most(ROW, metric, limit, "s", report.get(ROW, FOLLOW, metric))
     end = "to the process' end"
     ratio = report.ratio("cold start", end, ours, "plain PySpark's first job")
     report.at_most("cold start", "of plain PySpark's first job", 1.05, "×", ratio)

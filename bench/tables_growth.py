@@ -12,14 +12,23 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import penstock
 from bench.ipc import own_channels
-from bench.pipeline import DTYPE, FOLLOW, LOCAL, fixed_records, send_all
+from bench.pipeline import (
+    DTYPE,
+    FOLLOW,
+    LOCAL,
+    ROW,
+    add_latencies,
+    first_line,
+    fixed_records,
+    follow_latencies,
+    send_all,
+)
 from bench.report import Report
 from evidence.bounded import Failed
 
@@ -27,7 +36,7 @@ MILLION = 1_000_000
 ROWS = (1, 4, 16)  # millions
 HEAP = "2g"
 ENGINES = {"penstock pipeline": ("--conf", f"spark.driver.memory={HEAP}"), LOCAL: ("--engine", "local")}
-CASE, LASTS = "rows of fixed records", "from send to a row in a table"
+CASE = "rows of fixed records"
 LINES = True  # of --plot: a line for each metric
 
 
@@ -39,7 +48,7 @@ def run(report: Report) -> None:
             sizes = ROWS[:1] if report.quick else ROWS
             for millions in sizes:
                 _grows(report, folder / f"{millions}", report.sized(millions * MILLION, quick=20_000))
-            _lasts(report, folder, report.sized(1200, quick=3, short=150))
+            _follows(report, folder, report.sized(1200, quick=3, short=150))
     finally:
         shutil.rmtree(folder)
     aims(report, sizes)
@@ -109,47 +118,26 @@ def _anonymous(pid: int) -> int:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon")), 0)
 
 
-def _lasts(report: Report, folder: Path, seconds: int) -> None:
+def _follows(report: Report, folder: Path, seconds: int) -> None:
     """A pipeline that follows a recording, with one message after the other."""
     if not report.has_spark():
         return
     from penstock.spark import session
-    from penstock.spark.pipeline import follow
 
     os.environ["SPARK_LOCAL_DIRS"] = str(folder / "spark")
-    spark = session("bench", spark__driver__memory=HEAP)
-    took: list[float] = []
-    begun, sent = time.monotonic(), 0.0
-
-    def until(wait: float) -> bool:
-        nonlocal sent
-        if not sent:
-            sent = time.perf_counter()
-            pub.send(b"one")
-        threading.Event().wait(min(wait, 0.002))
-        return time.monotonic() - begun > seconds
-
-    def step(outcome: penstock.tables.Outcome) -> None:
-        nonlocal sent
-        if outcome.rows and sent:
-            took.append(time.perf_counter() - sent)
-            sent = 0.0
-
+    spark, end = session("bench", spark__driver__memory=HEAP), time.monotonic() + seconds
     try:
-        with penstock.publish("log:hour") as pub, penstock.Archive(folder / "hour").record("log:hour"):
-            follow(spark, folder / "hour", folder / "hour-tables", every=0, until=until, on_step=step)
+        took = follow_latencies(spark, folder / "follow", lambda rows: time.monotonic() > end)
     except Exception as error:
-        report.failed(FOLLOW, LASTS, Failed(str(error).splitlines()[0][:200] or type(error).__name__))
+        report.failed(FOLLOW, ROW, Failed(first_line(error)))
         return
     finally:
         spark.stop()
     took = took[5:] if len(took) > 20 else took  # the first ones start Python processes
     tenth = max(len(took) // 10, 1)
-    for when, part in (("first tenth", took[:tenth]), ("last tenth", took[-tenth:])):
-        ordered = sorted(part)
-        report.add(f"{LASTS}, {when}", FOLLOW, "p50", ordered[len(ordered) // 2], "s")
-        report.add(f"{LASTS}, {when}", FOLLOW, "p99", ordered[int(len(ordered) * 0.99)], "s")
-    report.add(LASTS, FOLLOW, "commits with rows", len(took), "")
+    add_latencies(report, f"{ROW}, first tenth", took[:tenth])
+    add_latencies(report, f"{ROW}, last tenth", took[-tenth:])
+    report.add(ROW, FOLLOW, "commits with rows", len(took), "")
 
 
 def aims(report: Report, sizes: tuple[int, ...]) -> None:
@@ -160,7 +148,7 @@ def aims(report: Report, sizes: tuple[int, ...]) -> None:
         report.at_least(last, f"{who}: rate, of the first one's", 1, "×", _times(report, who, rate, first, last))
         report.at_most(last, f"{who}: memory, of 4 M's", 1.25, "×", _times(report, who, memory, second, last))
     for metric, limit in (("p50", 0.3), ("p99", 1.0)):
-        report.at_most(f"{LASTS}, last tenth", metric, limit, "s", report.get(f"{LASTS}, last tenth", FOLLOW, metric))
+        report.at_most(f"{ROW}, last tenth", metric, limit, "s", report.get(f"{ROW}, last tenth", FOLLOW, metric))
 
 
 def _times(report: Report, who: str, metric: str, first: str, last: str) -> float | None:

@@ -105,6 +105,21 @@ def test_every_waits_between_two_looks(archive, tmp_path):
     assert waits == [0.01] * 3
 
 
+def test_news_that_never_ends_are_five_steps_a_second(archive, tmp_path):
+    add(archive, 0, 1)
+    begun, waits = [time.monotonic()], []
+
+    def until(seconds):
+        waits.append((seconds, time.monotonic() - begun[-1]))
+        add(archive, len(waits), 1)
+        begun.append(time.monotonic())
+        return len(waits) == 4
+
+    penstock.tables.follow(archive.path, tmp_path / "tables", until=until)
+    for seconds, took in waits:
+        assert max(following.LOOK_SECONDS, following.STEP_SECONDS - took) <= seconds <= following.STEP_SECONDS
+
+
 def test_damage_is_told_once_and_at_the_end(archive, tmp_path, caplog):
     add(archive, 0, 5)
     add(archive, 0, 5, "log:y")

@@ -6,12 +6,13 @@ import time
 
 import deltalake
 import polars
+import pyarrow
 import pytest
 
 import penstock
 from penstock.tables import keep, options, pipeline
 from penstock.tables.delta.places import Place
-from penstock.tables.delta.table import Table
+from penstock.tables.delta.table import CLEAN_COMMITS, Table
 from penstock.tables.folder import Folder, locked
 from penstock.tables.state import Restored
 from tests.tables.tables_read import KEY, fill, is_whole, removals, rows
@@ -204,3 +205,16 @@ def test_optimizing_a_place_that_is_read_only_is_told(archive, out, monkeypatch)
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(penstock.SystemFailure, match="cannot be optimized: Permission denied"):
         keep.optimize(out)
+
+
+def test_a_log_is_cleaned_of_what_it_keeps_no_longer(tmp_path):
+    table = Table.create(Place.of(tmp_path), pyarrow.schema([("i", pyarrow.int64())]))
+    begins = []
+    for number in range(CLEAN_COMMITS + 1):
+        for path in (tmp_path / "_delta_log").glob("*.json"):
+            os.utime(path, (0, 0))
+        table.commit(marks={"test": number})
+        begins.append(min(int(path.name[:20]) for path in (tmp_path / "_delta_log").glob("*.json")))
+    assert begins[: CLEAN_COMMITS - 1] == [0] * (CLEAN_COMMITS - 1)
+    assert begins[-1] > 0
+    assert deltalake.DeltaTable(tmp_path).version() == CLEAN_COMMITS + 1

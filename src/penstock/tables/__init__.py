@@ -47,9 +47,9 @@ def follow(
 ) -> Outcome:
     """Brings the tables up to date, and continues as messages arrive. The sums of all steps, and the tables' rows at the end.
 
-    every: seconds between two looks at the archive; 0 for as messages come. until: waits for at most that many seconds, and says whether to
-    end; by default nothing but an error or an interrupt ends it. on_step: called after each step. Other options, and errors, as of
-    `run`; what is left out is logged once.
+    every: seconds between two looks at the archive; 0 for as messages come, five times a second at most. until: waits for at most so many
+    seconds as it is given, and says whether to end; by default nothing but an error or an interrupt ends it. on_step: called after each
+    step. Other options, and errors, as of `run`; what is left out is logged once.
     """
     with Pipeline(archive, out, Options.given(options)) as pipeline:
         outcome = _follow(pipeline, every=every, until=until, on_step=on_step)

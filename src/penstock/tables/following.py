@@ -16,6 +16,7 @@ from penstock.util.clock import SystemClock
 log = logging.getLogger("penstock")
 
 LOOK_SECONDS = 0.05  # between two looks at an archive that is followed
+STEP_SECONDS = 0.2  # between two steps that follow one: a log has a file for each commit, and each commit lists them
 AGAIN_SECONDS = 1.0  # after a commit that failed, the next run waits so long at least
 KEEPING_SECONDS = 60.0  # without news, tables that are to be kept for some time only are looked at so often
 
@@ -29,9 +30,9 @@ def follow(
 ) -> Outcome:
     """The sums of all steps, and the tables' rows at the end.
 
-    every: seconds between two looks at the archive; 0 for as messages come; None for one step. until: waits for at most that many seconds,
-    and says whether to end; by default nothing but an error or an interrupt ends it. on_step: called after each step. A step without
-    news is not made. What is left out is logged once.
+    every: seconds between two looks at the archive; 0 for as messages come, five times a second at most; None for one step. until: waits
+    for at most so many seconds as it is given, and says whether to end; by default nothing but an error or an interrupt ends it. on_step:
+    called after each step. A step without news is not made. What is left out is logged once.
     """
     begun = time.monotonic()
     found: list[Outcome] = []
@@ -54,7 +55,7 @@ def follow(
     seen, last = _content(watch), time.monotonic()
     step()
     while every is not None:
-        if (until or _sleep)(every or LOOK_SECONDS):
+        if (until or _sleep)(every or max(LOOK_SECONDS, last + STEP_SECONDS - time.monotonic())):
             break
         now = _content(watch)
         waited = time.monotonic() - last

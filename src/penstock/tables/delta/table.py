@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 SETTINGS = {"delta.checkpointInterval": "20"}  # a reader opens a checkpoint and the commits since
 ATTEMPTS = 5  # of a commit between which others commit
+CLEAN_COMMITS = 100  # the log is looked through so seldom for commits that it keeps no longer: that asks for the age of every file of it
 UNCOMMITTED_S = 3600.0  # by then, a writer has committed its state or is dead
 
 
@@ -312,7 +313,9 @@ class Table:
                 "overwrite" if replaces else "append",
                 deltalake.Schema.from_arrow(schema) if schema is not None and replaces else self._found.schema(),
                 commit_properties=properties,
-                post_commithook_properties=PostCommitHookProperties(create_checkpoint=True),
+                post_commithook_properties=PostCommitHookProperties(
+                    create_checkpoint=True, cleanup_expired_logs=self.version % CLEAN_COMMITS == CLEAN_COMMITS - 1
+                ),
             )
 
         self._commit(prepare, write, dict(marks or {}) if number is None else {**(marks or {}), APP: number})
