@@ -137,13 +137,21 @@ uint64_t word_of(PyObject *number) {
 }
 int32_t kind_of(PyObject *number) { return static_cast<int32_t>(word_of(number)); }
 
+// The ends of a call that takes them and four more arguments.
+struct Ends {
+    Publication &publication;
+    Subscription &subscription;
+};
+Ends ends_of(PyObject *const *args, Py_ssize_t count) {
+    if (count != 6 || !nb::isinstance<Publication>(args[0]) || !nb::isinstance<Subscription>(args[1]))
+        throw nb::type_error("it takes a publication, a subscription and 4 more");
+    return {*nb::inst_ptr<Publication>(args[0]), *nb::inst_ptr<Subscription>(args[1])};
+}
+
 // Sends a message to one peer, which may be gone, and then receives the next one.
 PyObject *pipe_answer(PyObject *, PyObject *const *args, Py_ssize_t count) {
     try {
-        if (count != 6 || !nb::isinstance<Publication>(args[0]) || !nb::isinstance<Subscription>(args[1]))
-            throw nb::type_error("pipe_answer takes a publication, a subscription and 4 more");
-        auto &publication = *nb::inst_ptr<Publication>(args[0]);
-        auto &subscription = *nb::inst_ptr<Subscription>(args[1]);
+        const auto [publication, subscription] = ends_of(args, count);
         try {
             const BytesArgument bytes(args[5], &publication.end());
             send_to(publication, word_of(args[2]), word_of(args[3]), kind_of(args[4]), bytes, Py_None);
@@ -160,10 +168,9 @@ PyObject *pipe_answer(PyObject *, PyObject *const *args, Py_ssize_t count) {
 // Sends a request to any peer in turn, and waits for its reply.
 PyObject *pipe_ask(PyObject *, PyObject *const *args, Py_ssize_t count) {
     try {
-        if (count != 6 || !nb::isinstance<Publication>(args[0]) || !nb::isinstance<Subscription>(args[1]))
-            throw nb::type_error("pipe_ask takes a publication, a subscription and 4 more");
-        auto &publication = *nb::inst_ptr<Publication>(args[0]);
-        auto &subscription = *nb::inst_ptr<Subscription>(args[1]);
+        const Ends ends = ends_of(args, count); // clang 15 and older capture no structured bindings
+        Publication &publication = ends.publication;
+        Subscription &subscription = ends.subscription;
         const uint64_t id = word_of(args[2]);
         const int64_t limit = std::min(timeout_ns(args[5], &publication.end()), reply_slice_ns);
         const BytesArgument bytes(args[4], &publication.end());

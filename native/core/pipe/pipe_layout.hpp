@@ -159,6 +159,12 @@ inline uint64_t unread_in(const PipeLink &link, uint64_t reader) {
     return tail > read ? tail - read : 0;
 }
 
+// Messages in a pipe that its reader has not acknowledged. A guess while its ends move.
+inline uint64_t unread_messages_in(const PipeLink &link) {
+    const uint64_t read = link.reader.messages.relaxed(), there = link.writer.messages.relaxed();
+    return there > read ? there - read : 0;
+}
+
 inline constexpr uint32_t peer_count_max = 1024;
 inline constexpr uint32_t link_count_max = 4096;
 inline constexpr uint32_t pipe_capacity_max = 1u << 30;

@@ -140,9 +140,9 @@ class PipeTable {
             const PipeLink &l = link(i);
             const bool mine = in_use(l) && l.ends.from.relaxed() == me() && !has_pattern(l, PeerRole::tap);
             if (!mine || l.writer.closed.relaxed() == 0) continue;
-            const uint64_t read = l.reader.messages.relaxed(), acked = l.reader.acked.relaxed();
-            all.messages += l.writer.messages.relaxed() - std::min(read, l.writer.messages.relaxed());
-            all.lag = std::max(all.lag, l.writer.tail.relaxed() - std::min(acked, l.writer.tail.relaxed()));
+            const uint64_t acked = l.reader.acked.relaxed(), tail = l.writer.tail.relaxed();
+            all.messages += unread_messages_in(l);
+            all.lag = std::max(all.lag, tail > acked ? tail - acked : 0);
         }
         return all;
     }

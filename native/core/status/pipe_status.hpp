@@ -77,8 +77,7 @@ inline ChannelStatus read_pipe_status(int fd, const Mapping &map, const OpenedPi
         const PipeLink &l = link(i);
         if (l.ends.state.acquire() != 1) continue; // SYNC -: for people; nothing is decided by it
         ++status.pipes;
-        const uint64_t there = l.writer.messages.relaxed(), read = l.reader.messages.relaxed();
-        status.messages_unread += there > read ? there - read : 0;
+        status.messages_unread += unread_messages_in(l);
     }
     status.position = written;
     status.messages_redelivered = redelivered;

@@ -11,6 +11,7 @@ import errno
 import logging
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock import codecs
@@ -51,6 +52,14 @@ class Run(NamedTuple):
     def may_grow(self) -> bool:
         """Whether the recording may go on here."""
         return self.info.state in GROWS and self.end == self.info.end_position
+
+
+@dataclass
+class _Scan:
+    """How far a scan of a run came."""
+
+    resume: int  # where it ended
+    damaged: int = FOR_EVER  # where damage begins that is behind all its messages
 
 
 class SessionHistory:
@@ -129,8 +138,8 @@ class SessionHistory:
                     self._lose(key, at, reached)
                 at = reached
                 continue
-            begun = at
-            for message in self._read(one, at):
+            begun, scan = at, _Scan(at)
+            for message in self._read(one, at, scan):
                 if message is None:
                     yield None
                     break
@@ -146,7 +155,7 @@ class SessionHistory:
                 at, counts = message.position + 1, True
                 yield message
             else:
-                reached, gone = min(self._resume, one.end), self._damaged
+                reached, gone = min(scan.resume, one.end), scan.damaged
                 if gone < reached and any(run.start <= gone < run.end for run in mine if run.info.id != one.info.id):
                     at = max(at, gone)
                     tried.add((one.info.id, at))  # a damaged block: another recording may have it
@@ -175,11 +184,9 @@ class SessionHistory:
             return self._clock.monotonic() - self._idle[key] < RESTART_SECONDS
         return any(info.state in GROWS and info.end_position <= at for info in mine)
 
-    def _read(self, run: Run, at: int) -> Iterator[Recorded | DecodeError | None]:
-        """The messages of a run from a position on. None if the archive is away. Sets `_resume`, where it ended, and `_damaged`, where damage
-        begins that is behind all of them."""
-        info, last = run.info, at
-        codec, self._resume, self._damaged = codecs.from_spec(info.codec), at, FOR_EVER
+    def _read(self, run: Run, at: int, scan: _Scan) -> Iterator[Recorded | DecodeError | None]:
+        """The messages of a run from a position on. None if the archive is away. scan: says afterwards how far it came."""
+        info, last, codec = run.info, at, codecs.from_spec(run.info.codec)
         wrong = self._wanted_codec is not None and codecs.bare(self._wanted_codec.spec) != codecs.bare(info.codec)
         self.codec = self.codec or codec
         try:
@@ -188,8 +195,8 @@ class SessionHistory:
                 for message in messages(batch, codec, info.channel):
                     last = message.position
                     yield self._mismatch(info, message) if wrong else message
-            self._resume = scanner.resume
-            self._damaged = min(
+            scan.resume = scanner.resume
+            scan.damaged = min(
                 (one.start for one in scanner.left_out if one.end > one.start >= last), default=FOR_EVER
             )
         except NotFound:  # purged in the meantime

@@ -43,7 +43,7 @@ class HistorySubscription(Subscription[Message]):
     """
 
     __slots__ = (
-        "_after", "_aside", "_begun", "_dropped", "_history", "_joined", "_keys", "_last", "_live", "_lock", "_looked", "_losses", "_next", "_poller",
+        "_after", "_aside", "_begun", "_dropped", "_history", "_joined", "_last", "_live", "_lock", "_looked", "_losses", "_next", "_poller",
         "_read", "_rest", "_signal", "_task", "_unread", "_whole",
     )  # fmt: skip
     receives = True
@@ -58,7 +58,6 @@ class HistorySubscription(Subscription[Message]):
         self._read: dict[int, int] = {}  # the last live message of a session that was read
         self._begun: set[Key] = set()  # sessions of which a live message was read
         self._joined = Joined(live, history)
-        self._keys = self._joined.keys
         self._dropped: set[Key] = set()
         self._last: Received | None = None
         self._next: tuple[Any, Received | None] | None = None  # read by `ready`
@@ -260,7 +259,7 @@ class HistorySubscription(Subscription[Message]):
         if last is None:  # not a message: sessions, and the positions that they must have been given up to
             self._begin(self._holes, data)
             return None
-        key = self._keys[last.session]
+        key = self._joined.keys[last.session]
         if key in self._dropped:
             self._dropped.discard(key)
             self._aside.appendleft((data, last))
@@ -277,7 +276,7 @@ class HistorySubscription(Subscription[Message]):
 
     def _holes(self, goals: Mapping[Key, int | None]) -> Iterator[Any]:
         if self._whole and not goals.keys() <= self._after.keys():  # it may follow others that were not recorded before
-            live = set(self._keys.values())
+            live = set(self._joined.keys.values())
             for key in self._history.sessions():
                 if key not in self._after and key not in live:
                     yield from self._filled(key, None)
@@ -313,7 +312,7 @@ class HistorySubscription(Subscription[Message]):
                 break
         while len(self._aside) > ASIDE:
             data, last = self._aside.popleft()
-            self._dropped |= set(data) if last is None else {self._keys[last.session]}
+            self._dropped |= set(data) if last is None else {self._joined.keys[last.session]}
 
     def _take(self, wait: float) -> bool:
         """Reads one live message, or what is said in place of one. Raises what the live stream does at its end, once nothing is missing."""
@@ -338,7 +337,7 @@ class HistorySubscription(Subscription[Message]):
             now = time.monotonic()
             if now - self._looked < LOOK_SECONDS:
                 return False
-            unread = self._unread.look(self._after) - set(self._keys.values()) if self._task is None else set()
+            unread = self._unread.look(self._after) - set(self._joined.keys.values()) if self._task is None else set()
             self._looked = now + 10 * (time.monotonic() - now)  # a look at a large archive takes long
             if unread:
                 self._aside.append((dict.fromkeys(unread), None))
@@ -351,7 +350,7 @@ class HistorySubscription(Subscription[Message]):
         self._read[session] = last.position
         if not known or self._losses.has_new:
             self._has_lost({session: last.position})
-        key = self._keys[session]
+        key = self._joined.keys[session]
         if self._losses.is_later(key, last.position):
             self._aside.append(({key: last.position}, None))
         self._aside.append((message, last))
@@ -360,7 +359,7 @@ class HistorySubscription(Subscription[Message]):
     def _has_lost(self, read: dict[int, int] | None = None) -> bool:
         """Notes the sessions of which something may be missing in front of the next message. read: where that begins."""
         joined = self._look()
-        begins = {self._keys[session]: position for session, position in (read or {}).items()}
+        begins = {self._joined.keys[session]: position for session, position in (read or {}).items()}
         first = begins.keys() - self._begun  # where it was joined may be within a message
         self._begun |= first
         goals = (joined | dict.fromkeys(first) if self._whole else {}) | self._losses.goals(begins)
@@ -372,7 +371,7 @@ class HistorySubscription(Subscription[Message]):
     def _may_have_more(self) -> bool:
         """At an end: whether to look into the archive for the rest of sessions: one fell silent, its last bytes were lost, or its recorder was
         not done. Not twice, unless something was there."""
-        keys = set(self._keys.values()) | self._unread.look(self._after)  # one may have come and gone
+        keys = set(self._joined.keys.values()) | self._unread.look(self._after)  # one may have come and gone
         self._rest = None if not keys or self._rest == self._after else dict(self._after)
         if self._rest is None:
             return False
