@@ -205,7 +205,7 @@ def _trips(
 
 def aims(report: Report) -> None:
     """Sleeping as fast as the kernel wakes; spinning only where it pays; rest where nothing happens."""
-    for kind in ("log:", "sync:", "ring:"):
+    for kind in ("log:", "sync:", "ring:", "pipe:"):
         report.at_most(IDLE, f"wake-ups of {kind}", 1.5, "a second", report.get(IDLE, kind, "wake-ups"))
     for place in PLACES:
         case = f"64 B, round trip, {place}"

@@ -326,12 +326,27 @@ def test_an_idle_reader_hardly_wakes():
     run at once, since all of them only wait. Each counts until a span is as it should be: of one that wakes too often, none ever is."""
     programs = [
         IDLE.replace("KIND", kind).replace("HOW", how)
-        for kind in ("log", "ring", "sync")
+        for kind in ("log", "ring", "sync", "pipe")
         for how in ("recv", "recv_async")
     ]
+    assert all(1 <= sleeps <= 10 for sleeps in sleeps_of(programs))
+
+
+def test_a_reader_of_a_pipe_beside_another_looks_after_it():
+    """It takes over what a dead one leaves, and a death wakes nobody."""
+    text = IDLE.replace("1 <= found <= 10", "found > 10").replace("KIND", "pipe").replace("HOW", "recv")
+    text = text.replace(" as sub:", ' as sub, penstock.subscribe("pipe:recv", codec="bytes") as other:')
+    (sleeps,) = sleeps_of([text.replace('pub.send(b"last")', 'pub.send(b"last"), pub.send(b"last")')])
+    assert sleeps > 10
+
+
+def sleeps_of(programs):
+    """How often the readers of these programs, which run at once, slept in a span of 3 s. Each then gets its message."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     children = [subprocess.Popen([sys.executable, "-c", text], **pipes) for text in programs]
+    found = []
     for child in children:
         printed, errors = child.communicate(timeout=PATIENCE)
         assert (child.returncode, printed.split("\n")[1:]) == (0, ["b'last'", ""]), errors
-        assert 1 <= int(printed.split("\n")[0]) <= 10
+        found.append(int(printed.split("\n")[0]))
+    return found

@@ -19,6 +19,7 @@ class PipeWatched final : public Waitable {
     bool stalled(uint64_t) const override {
         return peer_->pipes().has_unread_elsewhere() || (until_end_ && rate_limit_.allows() && peer_->may_have_ended(true));
     }
+    bool settled(uint64_t) const override { return !until_end_ && peer_->pipes().is_only_reader(); }
 
   private:
     std::shared_ptr<PipePeer> peer_;
@@ -76,6 +77,7 @@ class PipeReaderEnd : public PeerEnd<ReaderEnd>, public Lender {
 
     std::shared_ptr<Waitable> watched(bool until_end) override { return std::make_shared<PipeWatched>(peer_, until_end); }
     bool ended() override { return peer_->ended(); }
+    bool settled() const override { return peer_->pipes().is_only_reader(); } // a second reader rings this one's bell
     std::string why_waiting() override {
         const uint32_t other = peer_->process_with_unread();
         return other == 0 ? ""

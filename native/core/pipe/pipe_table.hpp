@@ -156,6 +156,11 @@ class PipeTable {
         return peers_.role() == PeerRole::pull &&
                any_pipe([&](const PipeLink &l) { return l.ends.to.relaxed() != me() && !is_empty(l); });
     }
+    // Whether this peer alone reads what is pushed: no other one can leave messages that it would have to take over.
+    bool is_only_reader() const {
+        return peers_.role() == PeerRole::pull &&
+               !any_pipe([&](const PipeLink &l) { return has_pattern(l, PeerRole::push) && l.ends.to.relaxed() != me(); });
+    }
     // A living puller other than this one that has messages which it has not given to its owner, or 0.
     uint64_t other_with_unread() const {
         for (uint32_t i = 0; i < file_.geometry().max_pipes; ++i) {

@@ -196,9 +196,7 @@ class SessionHistory:
                     last = message.position
                     yield self._mismatch(info, message) if wrong else message
             scan.resume = scanner.resume
-            scan.damaged = min(
-                (one.start for one in scanner.left_out if one.end > one.start >= last), default=FOR_EVER
-            )
+            scan.damaged = min((one.start for one in scanner.left_out if one.end > one.start >= last), default=FOR_EVER)
         except NotFound:  # purged in the meantime
             self._looked = float("-inf")
         except SystemFailure as error:
