@@ -1,6 +1,7 @@
 // Calls with arguments that a compiled function does not take: one sentence with the channel and the names of the arguments, in
 // place of nanobind's list of C++ signatures. Knows the beginning of nanobind's function object, and no channel.
 #include "bind/ground/bind.hpp"
+#include "bind/ground/stable_abi.hpp"
 
 #include <array>
 #include <string>
@@ -72,7 +73,7 @@ void wrap(nb::handle object) {
     const std::string kind = class_name(object);
     if (kind != "nb_func" && kind != "nb_method") return;
     auto *function = reinterpret_cast<Function *>(object.ptr());
-    const vectorcallfunc original = PyVectorcall_Function(object.ptr());
+    const vectorcallfunc original = vectorcall_of(object.ptr());
     if (original == nullptr || function->call != original) return; // another layout
     for (size_t i = 0; i < calls.size(); ++i) {
         if (original == wrapped[i]) return;

@@ -48,4 +48,15 @@ inline bool only_thread() {
 #endif
 }
 
+// How an object is called, or null if it is called otherwise, or where the function cannot be found.
+inline vectorcallfunc vectorcall_of(PyObject *object) {
+#ifdef Py_LIMITED_API
+    using Of = vectorcallfunc (*)(PyObject *);
+    static const auto of = reinterpret_cast<Of>(dlsym(RTLD_DEFAULT, "PyVectorcall_Function"));
+    return of != nullptr ? of(object) : nullptr;
+#else
+    return PyVectorcall_Function(object);
+#endif
+}
+
 } // namespace penstock::bind

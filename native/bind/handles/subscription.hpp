@@ -115,7 +115,8 @@ class Subscription : public StreamHandle {
         if (bytes == nullptr || !decodes_) [[likely]]
             return bytes;
         static PyObject *const name = PyUnicode_InternFromString("_decode");
-        PyObject *object = PyObject_CallMethodOneArg(self, name, bytes);
+        PyObject *arguments[] = {self, bytes};
+        PyObject *object = PyObject_VectorcallMethod(name, arguments, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
         Py_DECREF(bytes);
         return object;
     }
