@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import threading
 import time
+from unittest import mock
 
 import pytest
 from conftest import LONG
@@ -361,3 +362,31 @@ def test_notes_keep_the_newest_and_are_written_when_they_can_be(tmp_path, caplog
     assert notes.close(30)
     assert catalog.rows()[1].synced_position == 99
     assert len(caplog.records) == 1
+
+
+def test_a_write_that_a_rebuild_disturbs_is_made_again(tmp_path, monkeypatch):
+    rows = {1: Row("log:x", 1, 2, 0, 0)}
+    made = Catalog(tmp_path / "catalog.sqlite", lambda: rows)
+    made.note(rows)
+    real, failures = sqlite3.connect, []
+
+    class Disturbed(sqlite3.Connection):
+        def close(self):
+            super().close()
+            if len(failures) < 2:
+                failures.append(made.rebuild(rows))
+                error = sqlite3.OperationalError("disk I/O error")
+                error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+                raise error
+
+    def connect(database, **named):
+        return real(database, **named, **({"factory": Disturbed} if str(database).startswith("file:") else {}))
+
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    made.note({2: Row("log:y", 1, 2, 0, 0)})
+    assert len(failures) == 2
+    assert set(made.rows()) == {1, 2}
+    failures.clear()
+    monkeypatch.setattr(Catalog, "_connect", mock.Mock(side_effect=penstock.SystemFailure(5, "disk I/O error")))
+    with pytest.raises(penstock.SystemFailure, match="disk I/O error"):
+        made.note({3: Row("log:z", 1, 2, 0, 0)})

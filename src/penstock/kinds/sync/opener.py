@@ -6,6 +6,7 @@ last member. A member's work is in `member.py`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -90,7 +91,8 @@ def _remove_if_last(channel: Channel, identity: tuple[int, int]) -> None:
         if not _native.lock_byte(guard, _native.LIFE_BYTE, True, False):
             return  # a process is joining
         if _has_name(channel, fd) and not _native.inspect_log(fd, opening.place_of(channel), sync=True)["members"]:
-            files.unlink(channel)
+            with contextlib.suppress(NotFound):  # somebody removed it at the same time
+                files.unlink(channel)
     finally:
         os.close(fd)
         os.close(guard)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.errors import Busy, Corrupt, PenstockError, SystemFailure
+from penstock.util.clock import SystemClock
 from penstock.util.durable import free_name, fresh_path, make_folder
 
 log = logging.getLogger("penstock")
@@ -32,6 +33,7 @@ CREATE TABLE IF NOT EXISTS recordings (
 """
 PATIENCE_SECONDS = 5.0  # that verify, repair and purge wait for a lock
 RETRY_SECONDS = 1.0
+AGAIN_SECONDS = 0.02  # after a failure that another process may have caused by replacing the database
 CLOSING_SECONDS = 1.0  # that the end of a recorder waits for its rows
 # Errors that are not damage: the database's folder, its permissions, its users.
 ELSEWHERE = {
@@ -114,11 +116,18 @@ class Catalog:
         self._change(change, wait)
 
     def _change(self, change: Callable[[sqlite3.Connection], None], wait: float) -> None:
-        """Changes the database. If another process replaced it in the meantime, changes the new one too."""
-        for _ in range(3):
+        """Changes the database. If another process replaced it in the meantime, changes the new one too. SQLite fails where its files go
+        meanwhile."""
+        for left in (2, 1, 0):
             before = self._file()
-            with self._connect(wait) as db:
-                change(db)
+            try:
+                with self._connect(wait) as db:
+                    change(db)
+            except (Corrupt, SystemFailure):
+                if not left:
+                    raise
+                SystemClock().sleep(AGAIN_SECONDS)
+                continue
             if self._file() == before:
                 return
         raise Busy(f"the catalog {self.path} is being rebuilt by other processes")

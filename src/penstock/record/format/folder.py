@@ -98,7 +98,7 @@ def _sum(content: dict[str, Any]) -> int:
     return _native.crc32c(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=4096)
 def _parse_description(raw: bytes) -> str:
     """A description's content as JSON. ValueError if the bytes are not exactly those that were written. Cached: descriptions are read often."""
     content = json.loads(raw)
