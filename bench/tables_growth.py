@@ -127,7 +127,7 @@ def _follows(report: Report, folder: Path, seconds: int) -> None:
     os.environ["SPARK_LOCAL_DIRS"] = str(folder / "spark")
     spark, end = session("bench", spark__driver__memory=HEAP), time.monotonic() + seconds
     try:
-        took = follow_latencies(spark, folder / "follow", lambda rows: time.monotonic() > end)
+        took = follow_latencies(spark, folder / "follow", lambda rows: rows > 1 and time.monotonic() > end)
     except Exception as error:
         report.failed(FOLLOW, ROW, Failed(first_line(error)))
         return

@@ -3,8 +3,10 @@
 import os
 import shutil
 import time
+from unittest import mock
 
 import deltalake
+import deltalake.exceptions
 import polars
 import pyarrow
 import pytest
@@ -218,3 +220,148 @@ def test_a_log_is_cleaned_of_what_it_keeps_no_longer(tmp_path):
     assert begins[: CLEAN_COMMITS - 1] == [0] * (CLEAN_COMMITS - 1)
     assert begins[-1] > 0
     assert deltalake.DeltaTable(tmp_path).version() == CLEAN_COMMITS + 1
+
+
+def rows_of(out):
+    return {name: len(rows(out, name)) for name in ("messages", "streams/log_x", "streams/log_y")}
+
+
+def test_an_erasure_that_a_rule_forbids_changes_nothing(archive, out):
+    for channel in ("log:x", "log:y"):
+        fill(archive, channel, 0, 10)
+    pipeline.run(archive.path, out)
+    table = deltalake.DeltaTable(out / "streams/log_x")
+    table.alter.set_table_properties({"delta.appendOnly": "true"})
+    for channel in ("log:x", None):
+        with pytest.raises(penstock.Invalid, match=r"log_x has the property delta.appendOnly.*drop it"):
+            keep.erase(out, channel, until=time.time_ns())
+    fill(archive, "log:x", 10, 10)
+    pipeline.run(archive.path, out)
+    assert rows_of(out) == {"messages": 30, "streams/log_x": 20, "streams/log_y": 10}
+    assert keep.erase(out, "log:y") == 10
+    assert rows_of(out) == {"messages": 20, "streams/log_x": 20, "streams/log_y": 0}
+
+
+def break_a_file(table, way):
+    path = min(table.glob("*.parquet"))
+    path.unlink() if way == "gone" else path.write_bytes(path.read_bytes()[:20])
+
+
+@pytest.mark.parametrize("way", ["gone", "damaged"])
+def test_an_erasure_that_fails_costs_its_table_alone(archive, out, way):
+    for step in range(3):
+        for channel in ("log:x", "log:y"):
+            fill(archive, channel, 10 * step, 10)
+        pipeline.run(archive.path, out)
+    break_a_file(out / "streams/log_x", way)
+    with pytest.raises(penstock.Corrupt, match=r"table of log:x.*30 messages are elsewhere.*--rebuild"):
+        keep.erase(out, "log:x")
+    for channel in ("log:x", "log:y"):
+        fill(archive, channel, 30, 5)
+    with pytest.raises(penstock.Corrupt, match="the table of log:x"):
+        pipeline.run(archive.path, out)
+    assert len(rows(out, "messages")) == 40
+    is_whole(out, "log:y", "log_y", 35)
+    pipeline.run(archive.path, out, rebuild=["log:x"])
+    pipeline.run(archive.path, out)
+    assert rows_of(out) == {"messages": 40, "streams/log_x": 5, "streams/log_y": 35}
+    assert sorted(rows(out, "streams/log_x")["i"]) == [30, 31, 32, 33, 34]
+    assert len(list((out / "streams/log_x").glob("*.parquet"))) == 1, "what was erased is on the disk"
+
+
+@pytest.mark.parametrize("way", ["gone", "damaged"])
+def test_a_cut_that_fails_costs_its_table_alone(archive, out, way):
+    for step in range(2):
+        for channel in ("log:x", "log:y"):
+            fill(archive, channel, 10 * step, 10)
+    pipeline.run(archive.path, out)
+    break_a_file(out / "streams/log_x", way)
+    archive.truncate(1, archive.read(1, columns=("position",)).column("position")[10].as_py())
+    fill(archive, "log:y", 20, 5)
+    with pytest.raises(penstock.Corrupt, match="the table of log:x"):
+        pipeline.run(archive.path, out)
+    is_whole(out, "log:y", "log_y", 25)
+    pipeline.run(archive.path, out, rebuild=["log:x"])
+    pipeline.run(archive.path, out)
+    is_whole(out, "log:x", "log_x", 10)
+
+
+@pytest.mark.parametrize("way", ["gone", "damaged"])
+def test_an_erasure_that_fails_at_messages_stops_nothing(archive, out, way):
+    for step in range(3):
+        for channel in ("log:x", "log:y"):
+            fill(archive, channel, 10 * step, 10)
+        pipeline.run(archive.path, out)
+    break_a_file(out / "messages", way)
+    with pytest.raises(penstock.Corrupt, match=r"still in .*messages.*a table that you remove is built again"):
+        keep.erase(out, "log:x")
+    for channel in ("log:x", "log:y"):
+        fill(archive, channel, 30, 5)
+    for _ in range(2):
+        with pytest.raises(penstock.Corrupt, match=r"still in .*messages"):
+            pipeline.run(archive.path, out)
+        assert Table.open(Place.of(out / "messages")).count() == 70
+    assert sorted(rows(out, "streams/log_y")["i"]) == list(range(35))
+    assert sorted(rows(out, "streams/log_x")["i"]) == [30, 31, 32, 33, 34]
+    shutil.rmtree(out / "messages")
+    pipeline.run(archive.path, out)
+    assert rows_of(out) == {"messages": 40, "streams/log_x": 5, "streams/log_y": 35}
+
+
+@pytest.mark.parametrize("way", ["gone", "damaged"])
+def test_files_that_cannot_be_joined_cost_their_table_alone(archive, out, monkeypatch, way):
+    monkeypatch.setattr(keep, "FILES_MAX", 4)
+    for step in range(3):
+        for channel in ("log:x", "log:y"):
+            fill(archive, channel, 10 * step, 10)
+        pipeline.run(archive.path, out)
+    break_a_file(out / "streams/log_x", way)
+    for step in range(3, 5):
+        for channel in ("log:x", "log:y"):
+            fill(archive, channel, 10 * step, 10)
+        if step == 4:
+            with pytest.raises(penstock.Corrupt, match=r"log_x cannot be joined.*--rebuild log:x makes it anew"):
+                pipeline.run(archive.path, out)
+        else:
+            pipeline.run(archive.path, out)
+    fill(archive, "log:y", 50, 5)
+    with pytest.raises(penstock.Corrupt, match="all other tables are joined"):
+        keep.optimize(out)
+    assert [len(Table.open(Place.of(out / name)).files()) for name in ("messages", "streams/log_y")] == [1, 1]
+    pipeline.run(archive.path, out, rebuild=["log:x"])
+    is_whole(out, "log:x", "log_x", 50)
+    is_whole(out, "log:y", "log_y", 55)
+
+
+def test_a_log_that_is_cleaned_while_it_is_read_is_read_again(tmp_path, monkeypatch):
+    place = Place.of(tmp_path)
+    table = Table.create(place, pyarrow.schema([("i", pyarrow.int64())]))
+    table.commit(marks={"test": 1})
+    gone = deltalake.exceptions.DeltaError("Kernel error: File not found: table/_delta_log/00000000000000000000.json")
+    real, left = deltalake.DeltaTable, [gone, gone]
+
+    class Cleaned(real):
+        """Another program cleans the log while it is read, twice."""
+
+        def __init__(self, *given, **named):
+            if left:
+                raise left.pop()
+            super().__init__(*given, **named)
+
+    for version in (table.version, table.version - 1):
+        reader = Table(place, mock.Mock(**{"version.return_value": version, "transaction_version.side_effect": gone}))
+        left[:] = [gone, gone]
+        monkeypatch.setattr(deltalake, "DeltaTable", Cleaned)
+        if version == table.version:
+            assert reader.mark("test") == 1
+        else:
+            with pytest.raises(penstock.Busy, match="another program changed the log"):
+                reader.mark("test")
+        assert left == []
+    left[:] = [gone, gone]
+    assert Table.open(place).mark("test") == 1
+    other = mock.Mock(
+        **{"version.return_value": 1, "transaction_version.side_effect": deltalake.exceptions.DeltaError("bad")}
+    )
+    with pytest.raises(penstock.Corrupt, match="cannot be read: bad"):
+        Table(place, other).mark("test")

@@ -10,7 +10,7 @@ import penstock
 from penstock.tables import options, pipeline
 from penstock.tables.delta.places import Place
 from penstock.tables.folder import Folder
-from tests.tables.tables_read import KEY, fill, rows
+from tests.tables.tables_read import KEY, fill, is_whole, rows
 
 NAMES = ["messages", "streams/log_x"]
 MESSAGE = 64  # bytes of one in the recording
@@ -182,3 +182,24 @@ def test_losses_that_the_state_does_not_know_count_once(archive, out, way, monke
     deltalake.DeltaTable(out / "losses").restore(0)
     pipeline.run(archive.path, out, restored=way)
     assert rows(out, "losses")["bytes"].sum() == archive.list()[0].lost_bytes
+
+
+def test_a_refill_that_a_rule_forbids_removes_nothing(archive, out):
+    fill(archive, "log:x", 0, 50)
+    pipeline.run(archive.path, out)
+    table = deltalake.DeltaTable(out / "streams/log_x")
+    table.alter.add_constraint({"c": "i < 60"})
+    with_rule = table.version()
+    table.alter.drop_constraint("c")
+    fill(archive, "log:x", 50, 50)
+    fill(archive, "log:y", 0, 10)
+    pipeline.run(archive.path, out)
+    deltalake.DeltaTable(out / "streams/log_x").restore(with_rule)
+    fill(archive, "log:y", 10, 10)
+    with pytest.raises(penstock.Corrupt, match=r"log_x has the constraint c"):
+        pipeline.run(archive.path, out, restored="refill")
+    assert len(rows(out, "streams/log_x")) == 50
+    assert len(rows(out, "streams/log_y")) == 20
+    deltalake.DeltaTable(out / "streams/log_x").alter.drop_constraint("c")
+    pipeline.run(archive.path, out, restored="refill")
+    is_whole(out, "log:x", "log_x", 100)

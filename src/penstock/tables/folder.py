@@ -144,11 +144,25 @@ class Folder:
         return lost and channel not in self.streams
 
     def fail(self, stored: Stored, error: PenstockError) -> None:
-        """A commit to a stream's table failed: nothing is added to it until the folder is opened again."""
+        """A change of a stream's table failed: nothing is added to it until the folder is opened again."""
         assert stored.name is not None
         self.damaged.append(f"the table of {stored.name}: {error}")
         self.failed.add(stored.name)
         del self.streams[stored.name]
+
+    @contextlib.contextmanager
+    def apart(self, stored: Stored) -> Iterator[None]:
+        """Within it, an error of a stream's table costs that table alone."""
+        try:
+            yield
+        except PenstockError as error:
+            if not self.has(stored) or stored in (self.messages, self.losses):
+                raise
+            self.fail(stored, error)
+
+    def has(self, stored: Stored) -> bool:
+        """Whether a table has not failed."""
+        return stored in (self.messages, self.losses) or self.streams.get(stored.name or "") is stored
 
     def stream(self, channel: str) -> Stored:
         """A stream's table, by its property; a new one has the first free folder of its name."""

@@ -9,13 +9,13 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.errors import Corrupt, Invalid, NotFound, SystemFailure
+from penstock.errors import Corrupt, Invalid, NotFound, PenstockError, SystemFailure
 from penstock.record import Moment
 from penstock.tables.delta.places import Place
 from penstock.tables.delta.table import Table
@@ -38,16 +38,17 @@ def expire(folder: Folder, keep: Mapping[str | None, int]) -> int:
         return 0
     now, count = time.time_ns(), 0
     for stored in (folder.messages, *folder.streams.values()):
-        table = stored.table
-        gone = []
-        for file in table.files() if table is not None else ():
-            high = file.high.get("timestamp_ns")
-            span = _retention_of(stored, file, keep)
-            if high is not None and span is not None and high < now - span:
-                gone.append(file.path)
-        if gone:
-            stored.commit(removes=gone)
-            count += len(gone)
+        with folder.apart(stored):
+            table = stored.table
+            gone = []
+            for file in table.files() if table is not None else ():
+                high = file.high.get("timestamp_ns")
+                span = _retention_of(stored, file, keep)
+                if high is not None and span is not None and high < now - span:
+                    gone.append(file.path)
+            if gone:
+                stored.commit(removes=gone)
+                count += len(gone)
     return count
 
 
@@ -75,13 +76,23 @@ class Optimized:
     seconds: float
 
 
-def compact_grown(changed: Iterable[Stored]) -> None:
-    """Joins the small files of tables that have many of them, and deletes files that were replaced more than seven days ago."""
-    for stored in changed:
+def compact_grown(folder: Folder) -> None:
+    """Joins the small files of tables that have many of them and got commits, and deletes files that were replaced more than seven days ago.
+    Where that fails, the table gets rows as before."""
+    for stored in folder.take_changed():
         table = stored.table
-        if table is not None and sum(file.size < SMALL_BYTES for file in table.files()) > FILES_MAX:
+        if table is None or sum(file.size < SMALL_BYTES for file in table.files()) <= FILES_MAX:
+            continue
+        try:
             table.compact(TARGET_BYTES)
             table.vacuum(VACUUM_HOURS)
+        except PenstockError as error:
+            anew = (
+                f"; if a file of it is gone or damaged, --rebuild {stored.name} makes it anew"
+                if stored not in (folder.messages, folder.losses)
+                else ""
+            )
+            folder.damaged.append(f"the small files of {stored.place} cannot be joined: {error}{anew}")
 
 
 def optimize(out: str | os.PathLike[str] | Place) -> Optimized:
@@ -95,13 +106,20 @@ def optimize(out: str | os.PathLike[str] | Place) -> Optimized:
     if place.is_local and not os.access(place.path, os.W_OK):  # native code would say it with its calls
         number = errno.EROFS if os.statvfs(place.path).f_flag & os.ST_RDONLY else errno.EACCES
         raise SystemFailure(number, f"{place} cannot be optimized: {os.strerror(number)}")
+    failed: list[PenstockError] = []
     for name in found:
-        table = Table.open(place / name)
-        if table is not None:
-            before += len(table.files())
-            table.compact(TARGET_BYTES)
-            after += len(table.files())
-            removed += table.vacuum(VACUUM_HOURS)
+        try:
+            table = Table.open(place / name)
+            if table is not None:
+                before += len(table.files())
+                table.compact(TARGET_BYTES)
+                after += len(table.files())
+                removed += table.vacuum(VACUUM_HOURS)
+        except PenstockError as error:
+            failed.append(error)
+    if failed:
+        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        raise Corrupt(f"{failed[0]}{more}; the small files of all other tables are joined") from failed[0]
     return Optimized(before, after, removed, time.monotonic() - begun)
 
 
@@ -127,7 +145,10 @@ def erase(
     with locked(place):
         count = erase_in(Folder(place, left_out), stream, span[0], min(span[1], time.time_ns()))
     if left_out:
-        raise Corrupt(f"{left_out[0]}; nothing is erased there, and {count} messages are elsewhere")
+        raise Corrupt(
+            f"{left_out[0]}; nothing is erased there, and {count} messages are elsewhere. The pipeline's next run tries it again, and with "
+            "--rebuild STREAM it makes a table anew of which files are gone or damaged"
+        )
     return count
 
 
@@ -137,32 +158,60 @@ def erase_in(folder: Folder, stream: str | None, since: int, until: int) -> int:
         raise NotFound(f"{folder.place} has no stream {stream}")
     for stored in folder.all():
         stored.check()
+    for stored in (folder.messages, *folder.streams.values()):
+        if (stored is folder.messages or stream in (None, stored.name)) and stored.table is not None:
+            stored.table.check_removing()
     folder.clean()  # files of runs that were killed may have rows of it
     folder.note_erased(stream, since, until)  # first: a run after a kill brings nothing back
     return follow_erasures(folder)
 
 
-def follow_erasures(folder: Folder) -> int:
+def follow_erasures(folder: Folder, apart_from: Collection[str] = ()) -> int:
     """Deletes the rows of spans that were erased, from tables that have not followed that: an erasure was killed, or a backup was put back.
-    How many rows of *messages*."""
+    How many rows of *messages*. Where that fails, a later run does it, and a stream's table is left out until then. apart_from: streams
+    whose tables are about to be made anew; the next call sees to them."""
+    later = {folder.streams[name].folder for name in apart_from if name in folder.streams}
     tables = {one.folder: one for one in (folder.messages, *folder.streams.values()) if not one.is_absent}
     gone = {name: folder.erased_since(one, one.state.erased) for name, one in tables.items()}
     todo = {*folder.to_forget, *(name for name, rows in gone.items() if rows)}
-    if not todo:
+    if not todo - later:
         return 0
     folder.forget(todo)
-    count = 0
+    count, left = 0, later & todo
     for name, one in tables.items():
-        if gone[name]:
-            one.state.erased = len(folder.erased)
-            deleted = one.delete(" OR ".join(f"({row})" for row in gone[name]))
-            count += deleted if one is folder.messages else 0
-    for name in todo:
-        if name in tables and (table := tables[name].table) is not None:
-            table.forget()
-            _delete_leftovers(folder, tables[name])
-    folder.forget([])
+        if name not in todo - later:
+            continue
+        followed = one.state.erased
+        try:
+            if gone[name]:
+                one.state.erased = len(folder.erased)
+                deleted = one.delete(" OR ".join(f"({row})" for row in gone[name]))
+                count += deleted if one is folder.messages else 0
+        except PenstockError as error:
+            one.state.erased = followed
+            left.add(name)
+            _leave_rows(folder, one, error)
+    for name, one in tables.items():
+        if name not in todo - left or one.table is None:
+            continue
+        try:
+            one.table.forget()
+            _delete_leftovers(folder, one)
+        except PenstockError as error:
+            left.add(name)
+            _leave_rows(folder, one, error)
+    folder.forget(left)
     return count
+
+
+def _leave_rows(folder: Folder, stored: Stored, error: PenstockError) -> None:
+    """Erased rows are still in a table. *messages* gets rows as before."""
+    if stored is not folder.messages:
+        folder.fail(stored, error)
+        return
+    folder.damaged.append(
+        f"what was erased is still in {stored.place}: {error}. Each run tries it again; a table that you remove is built again"
+    )
 
 
 def _delete_leftovers(folder: Folder, stored: Stored) -> None:

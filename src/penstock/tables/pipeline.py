@@ -103,7 +103,7 @@ class Pipeline:
         survey = ReadPlanner(self.archive, on_skip=self.damaged.append)
         folder = self._open_folder(survey)
         self._follow_cuts(folder, survey)
-        keep.follow_erasures(folder)
+        keep.follow_erasures(folder, apart_from=self._rebuild)
         while self._rebuild:
             options = self.options
             how = How(self.engine, self.declared, options.new_keys, options.compression, self.progress)
@@ -121,7 +121,7 @@ class Pipeline:
         if self.options.keep and time.monotonic() - self._expired >= EXPIRE_SECONDS:
             keep.expire(folder, self.options.ages())
             self._expired = time.monotonic()
-        keep.compact_grown(folder.take_changed())
+        keep.compact_grown(folder)
         folder.save()
         self._consumer.note(survey.of_consumer(needs.positions_of_all(survey, folder.held())))
         self._folder = None if folder.failed else folder  # after an error, tables are opened again
@@ -138,9 +138,11 @@ class Pipeline:
             folder.clean()
         folder.damaged = self.damaged
         for one in folder.all():
-            if one.restored and self.options.restored is not None:
-                continue_restored(one, folder, survey, self.options.restored)
-            one.check()
+            with folder.apart(one):
+                if one.restored and self.options.restored is not None:
+                    continue_restored(one, folder, survey, self.options.restored)
+            if folder.has(one):
+                one.check()
         known = {one.info.channel for one in survey.recordings} | set(folder.streams)
         known |= {row["channel"] for row in folder.messages.state.done}
         for option, named in (("the schema", set(self._hints)), ("keep", set(self.options.ages()) - {None})):
@@ -158,7 +160,8 @@ class Pipeline:
                 )
             found = contracts.declare(there, hints, channel)
             if table is not None and found != there:  # also if no message comes
-                folder.streams[channel].commit(schema=of_stream(found, "the schema"))
+                with folder.apart(folder.streams[channel]):
+                    folder.streams[channel].commit(schema=of_stream(found, "the schema"))
         return folder
 
     def _follow_cuts(self, folder: Folder, survey: ReadPlanner) -> None:
@@ -169,12 +172,14 @@ class Pipeline:
                     continue
                 before = one.state.intervals()
                 one.state.forget(info, cut)
-                if one.table is None or before == one.state.intervals():
+                is_made_anew = one is not folder.messages and info.channel in self._rebuild
+                if one.table is None or before == one.state.intervals() or is_made_anew:
                     continue
                 predicate = cut_predicate(info, cut)
                 if one is folder.messages:
                     predicate = f"stream = {sql_text(info.channel)} AND {predicate}"
-                one.delete(predicate)
+                with folder.apart(one):
+                    one.delete(predicate)
 
     def _batch(
         self, folder: Folder, group: list[tuple[Range, tuple[str, ...]]], at: int, count: int
@@ -308,12 +313,8 @@ class Pipeline:
                     adds.setdefault(stored.folder, []).append(Added.from_json(file))
                     rows += file[2] if name == MESSAGES_TABLE else 0
         for name, stored in touched.items():
-            try:
+            with folder.apart(stored):
                 stored.commit(adds.get(name, []), schema=schemas.get(name))
-            except PenstockError as error:
-                if stored is folder.messages:
-                    raise
-                folder.fail(stored, error)
         return rows, lost
 
     @property

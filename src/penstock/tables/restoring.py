@@ -70,6 +70,8 @@ def continue_restored(stored: Stored, folder: Folder, survey: ReadPlanner, way: 
             stays = (found.recordings != info.id) | (found.positions < cut.position)
             there[info.channel, info.epoch] = Found(found.positions[stays], found.recordings[stays])
     gone = _refill(stored, survey, there, folder.damaged) if way == "refill" else _keep(stored, survey, there, before)
+    if gone:
+        stored.table.check_replacing()  # nothing goes that cannot come again
     for info, cut in survey.cuts:
         if stored is folder.messages or info.channel == stored.name:
             gone.append(cut_predicate(info, cut))

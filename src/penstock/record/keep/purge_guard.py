@@ -103,7 +103,7 @@ def check_read(archive: Path, folder: RecordingFolder, start: int = 0) -> None:
         if left and one.wants(about.channel):
             raise Busy(
                 f"the consumer {one.name} has yet to read recording {int(folder.path.name)} of {about.channel} from position "
-                f"{left[0][0]} on. Let it read them, or give force=True; if it no longer exists: penstock consumers ARCHIVE --forget {one.name}"
+                f"{left[0][0]} on. Let it read them, or give force=True (--force); if it no longer exists: penstock consumers ARCHIVE --forget {one.name}"
             )
 
 

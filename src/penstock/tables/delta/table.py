@@ -6,7 +6,6 @@ document that changes with a commit or not at all; see docs/design/tables.md.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import time
@@ -21,11 +20,11 @@ from penstock.errors import Busy, Corrupt, Invalid, NotFound, PenstockError
 from penstock.tables.delta.files import Added, File, holds_local_times, holds_local_times_in_maps, same_type
 from penstock.tables.delta.places import LOG, Place, clear, has_log
 from penstock.tables.delta.rules import check_rules
+from penstock.tables.delta.snapshot import ATTEMPTS, Snapshot, opened, was_cleaned
 from penstock.tables.delta.transactions import (
     APP,
     OWNER,
     STATE,
-    app_of,
     file_actions,
     load_deltalake,
     next_state,
@@ -37,16 +36,15 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 SETTINGS = {"delta.checkpointInterval": "20"}  # a reader opens a checkpoint and the commits since
-ATTEMPTS = 5  # of a commit between which others commit
 CLEAN_COMMITS = 100  # the log is looked through so seldom for commits that it keeps no longer: that asks for the age of every file of it
 UNCOMMITTED_S = 3600.0  # by then, a writer has committed its state or is dead
 
 
-class Table:
+class Table(Snapshot):
     """A snapshot of a Delta table. `commit` moves it on; other writers' commits are seen by the next `open`."""
 
     def __init__(self, place: Place, found: DeltaTable) -> None:
-        self.place, self._found = place, found
+        super().__init__(place, found)
         self._read = -1, 0  # the last commit that was read, and its checksum
 
     @classmethod
@@ -54,7 +52,7 @@ class Table:
         """The table as it is now, or as it was at a version; None if there is none. `Corrupt` if its log cannot be read."""
         deltalake = load_deltalake()
         try:
-            return cls(place, deltalake.DeltaTable(str(place), version=version, storage_options=place.storage_options))
+            return cls(place, opened(place, version))
         except deltalake.exceptions.DeltaError as error:
             if version is not None and (newest := cls.open(place)) is not None:
                 why = "the log does not go back so far, and " if version < newest.version else ""
@@ -109,11 +107,6 @@ class Table:
         return found
 
     @property
-    def version(self) -> int:
-        """The snapshot's version: it rises with each commit."""
-        return self._found.version()
-
-    @property
     def id(self) -> str:
         """A name that no other table has: one that was removed and made again has another."""
         return str(self._found.metadata().id)
@@ -140,19 +133,9 @@ class Table:
                 self._found.alter.set_table_description(text)
                 self._found.update_incremental()
 
-    @contextlib.contextmanager
-    def _altering(self) -> Iterator[None]:
-        """Within it, errors of the log are this library's."""
-        deltalake = load_deltalake()
-        try:
-            yield
-        except (deltalake.exceptions.DeltaError, OSError) as error:
-            kind = Busy if isinstance(error, deltalake.exceptions.CommitFailedError) else PenstockError
-            raise kind(f"the commit to {self.place} failed: {in_one_line(error)}") from error
-
     def files(self) -> list[File]:
         """Its Parquet files."""
-        rows = pa.table(self._found.get_add_actions(flatten=True)).to_pylist()
+        rows = pa.table(self._ask(lambda found: found.get_add_actions(flatten=True))).to_pylist()
         return [
             File(
                 row["path"],
@@ -171,14 +154,6 @@ class Table:
     def uris(self) -> list[str]:
         """Its Parquet files, as other readers take them."""
         return sorted(self.place.location(file.path) for file in self.files())
-
-    def mark(self, app: str) -> int | None:
-        """The version of an application's last transaction."""
-        return self._found.transaction_version(app)
-
-    def is_by(self, owner: str) -> bool:
-        """Whether a pipeline made it."""
-        return self.mark(app_of(owner)) is not None
 
     def has_same_rows(self, since: int) -> bool:
         """Whether rows and columns are those of an earlier version, as far as the log says."""
@@ -216,6 +191,7 @@ class Table:
 
     def delete(self, predicate: str, state: Mapping[str, Any]) -> int:
         """Deletes rows by a predicate of SQL, and remembers `state`, in one commit. How many rows. Files without such rows stay."""
+        self.check_removing()
         before = self.mark(APP) or 0
         number, properties = next_state(self.place, before, state, None, 0)
         done: dict[str, Any] = {}
@@ -344,13 +320,20 @@ class Table:
                 again = Table.open(self.place)
                 if again is not None and marks and all(again.mark(app) == mark for app, mark in marks.items()):
                     break  # it was made
-                is_conflict = isinstance(error, deltalake.exceptions.CommitFailedError)
+                is_conflict = isinstance(error, deltalake.exceptions.CommitFailedError) or was_cleaned(error)
                 if again is None or not is_conflict or not left:
                     kind = Busy if is_conflict else PenstockError
                     raise kind(f"the commit to {self.place} failed: {in_one_line(error)}") from error
                 self._found = again._found
-        with self._altering():  # an old snapshot fails at the next commit of the same application
-            self._found.update_incremental()
+        self._refresh()  # an old snapshot fails at the next commit of the same application
+
+    def check_removing(self) -> None:
+        """`Invalid` if a rule of the table forbids that rows go."""
+        self._check_rules((), True)
+
+    def check_replacing(self) -> None:
+        """`Invalid` if a rule forbids that rows go and come again."""
+        self._check_rules([Added("", 0, 0, {"nullCount": dict.fromkeys(self.schema.names, 0)})], True)
 
     def _check_rules(self, adds: Sequence[Added], removes: bool) -> None:
         properties, fields = self._found.metadata().configuration, json.loads(self._found.schema().to_json())["fields"]
