@@ -115,7 +115,7 @@ robot: $(STAMP) ## The example's robot of C++ and Python, started in so many ord
 	PENSTOCK_ORDERS=$(or $(ORDERS),50) $(BIN)/python -m pytest tests/cpp/test_deaths_and_errors.py -k any_order $(OPTIONS)
 
 blackbox: $(STAMP) ## Kill all programs of a robot and take a snapshot: make blackbox ROUNDS=100000
-	PENSTOCK_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -o faulthandler_timeout=0 -n auto tests/blackbox/test_killed_programs.py
+	PENSTOCK_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -o faulthandler_timeout=0 -n auto tests/watch/blackbox/test_killed_programs.py
 
 queries: $(STAMP) ## Queries over memory, recordings and tables beside an oracle: make queries QUERIES=1000000 DEATHS=1000
 	PENSTOCK_QUERIES=$(QUERIES) PENSTOCK_LIVES=$(DEATHS) $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/tables/lake $(OPTIONS)

@@ -6,12 +6,12 @@ from typing import Any
 
 from evidence.planting import Planted
 
-SNAPSHOT = "tests/blackbox/test_snapshot.py"
-KILLED = "tests/blackbox/test_killed_programs.py"
-TRIGGERS = "tests/blackbox/test_triggers.py"
-BOX = "tests/blackbox/test_box.py"
-CONFIG = "tests/blackbox/test_config.py"
-RETAIN = "tests/blackbox/test_retain.py"
+SNAPSHOT = "tests/watch/blackbox/test_snapshot.py"
+KILLED = "tests/watch/blackbox/test_killed_programs.py"
+TRIGGERS = "tests/watch/blackbox/test_triggers.py"
+BOX = "tests/watch/blackbox/test_box.py"
+CONFIG = "tests/watch/blackbox/test_config.py"
+RETAIN = "tests/watch/blackbox/test_retain.py"
 
 
 def _a_snapshot_begins_too_late() -> None:
@@ -54,7 +54,7 @@ def _a_snapshot_is_taken_beside_a_recorder() -> None:
 
 
 def _who_closes_has_died() -> None:
-    from penstock.blackbox import members
+    from penstock.watch.blackbox import members
 
     plain = members.MemberWatch._look_at
 
@@ -66,7 +66,7 @@ def _who_closes_has_died() -> None:
 
 
 def _the_box_does_not_cool_down() -> None:
-    from penstock.blackbox.box import BlackBox
+    from penstock.watch.blackbox.box import BlackBox
 
     plain = BlackBox._finish
 
@@ -78,7 +78,7 @@ def _the_box_does_not_cool_down() -> None:
 
 
 def _a_killed_snapshot_is_forgotten() -> None:
-    from penstock.blackbox import box
+    from penstock.watch.blackbox import box
 
     box.find_unfinished = lambda archive: []
 
@@ -90,7 +90,7 @@ def _the_disk_is_not_bounded() -> None:
 
 
 def _silence_is_told_again_and_again() -> None:
-    from penstock.blackbox.samples import Sampled
+    from penstock.watch.blackbox.samples import Sampled
 
     plain = Sampled.sample
 
@@ -102,7 +102,7 @@ def _silence_is_told_again_and_again() -> None:
 
 
 def _conditions_read_attributes() -> None:
-    from penstock.blackbox import expressions
+    from penstock.watch.blackbox import expressions
 
     expressions._field = getattr
 
@@ -133,7 +133,7 @@ def _a_failed_command_leaves_its_folder() -> None:
 
 
 def _mistakes_are_told_in_pythons_words() -> None:
-    from penstock.blackbox import toml_words
+    from penstock.watch.blackbox import toml_words
 
     toml_words.explain = lambda text, examples: text
 

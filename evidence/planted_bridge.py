@@ -6,17 +6,17 @@ from typing import Any
 
 from evidence.planting import Planted
 
-BRIDGE = "tests/bridge/test_bridge.py"
+BRIDGE = "tests/front/bridge/test_bridge.py"
 
 
 def _a_bridge_sends_back_what_it_wrote() -> None:
-    from penstock.bridge.route import Own
+    from penstock.front.bridge.route import Own
 
     Own.add = lambda self, session: None  # type: ignore[method-assign]
 
 
 def _what_a_replaced_receiver_had_not_read_is_gone() -> None:
-    from penstock.bridge.outlet import Outlet
+    from penstock.front.bridge.outlet import Outlet
 
     plain = Outlet._begin_again
 
@@ -28,13 +28,13 @@ def _what_a_replaced_receiver_had_not_read_is_gone() -> None:
 
 
 def _a_bridge_forgets_where_it_stopped() -> None:
-    from penstock.bridge.bookmark import Bookmark
+    from penstock.front.bridge.bookmark import Bookmark
 
     Bookmark.save = lambda self: None  # type: ignore[method-assign]
 
 
 def _what_was_missed_between_two_runs_is_not_counted() -> None:
-    from penstock.bridge.route import Route
+    from penstock.front.bridge.route import Route
 
     plain = Route._open
 
@@ -46,7 +46,8 @@ def _what_was_missed_between_two_runs_is_not_counted() -> None:
 
 
 def _streams_of_an_address_have_no_codec() -> None:
-    from penstock import bridge, codecs
+    from penstock import codecs
+    from penstock.front import bridge
 
     plain = bridge._Way.add
 
@@ -57,7 +58,7 @@ def _streams_of_an_address_have_no_codec() -> None:
 
 
 def _the_channels_of_an_address_are_forgotten() -> None:
-    from penstock import bridge
+    from penstock.front import bridge
 
     bridge._FromTrunk.begin = bridge._Way.begin  # type: ignore[method-assign]
     plain = bridge._FromTrunk.find
@@ -71,7 +72,7 @@ def _the_channels_of_an_address_are_forgotten() -> None:
 
 
 def _a_bridge_begins_with_the_newest_of_a_channel_that_it_waited_for() -> None:
-    from penstock.bridge.bookmark import Bookmark
+    from penstock.front.bridge.bookmark import Bookmark
 
     plain = Bookmark.__init__
 
@@ -116,7 +117,7 @@ BUGS: dict[str, Planted] = {
     ),
     "the channels of an address are forgotten": Planted(
         _the_channels_of_an_address_are_forgotten,
-        ("tests/bridge/test_bridge_deaths.py::test_a_killed_receiver_of_several_channels_keeps_their_order",),
+        ("tests/front/bridge/test_bridge_deaths.py::test_a_killed_receiver_of_several_channels_keeps_their_order",),
     ),
     "a bridge begins with the newest of a channel that it waited for": Planted(
         _a_bridge_begins_with_the_newest_of_a_channel_that_it_waited_for,

@@ -7,44 +7,44 @@ from typing import Any
 
 from evidence.planting import Planted
 
-BUILDING, LOSSES = "tests/datasets/test_building.py", "tests/datasets/test_losses.py"
-READING, LIVE = "tests/datasets/test_reading.py", "tests/datasets/test_live.py"
+BUILDING, LOSSES = "tests/export/datasets/test_building.py", "tests/export/datasets/test_losses.py"
+READING, LIVE = "tests/export/datasets/test_reading.py", "tests/export/datasets/test_live.py"
 
 
 def _any_distance_is_near() -> None:
-    from penstock.datasets.aligning import Cursor
+    from penstock.export.datasets.aligning import Cursor
 
     before = Cursor.partner
     Cursor.partner = lambda self, time_ns, tolerance_ns, pick: before(self, time_ns, None, pick)  # type: ignore[method-assign]
 
 
 def _the_message_of_the_same_time_is_missed() -> None:
-    from penstock.datasets.aligning import Cursor
+    from penstock.export.datasets.aligning import Cursor
 
     before = Cursor.move
     Cursor.move = lambda self, time_ns: before(self, time_ns - 1)  # type: ignore[method-assign]
 
 
 def _losses_are_not_told() -> None:
-    from penstock.datasets.streams import Stream
+    from penstock.export.datasets.streams import Stream
 
     Stream._has_gap = lambda *arguments: False  # type: ignore[method-assign]
 
 
 def _damage_is_no_loss() -> None:
-    from penstock.datasets.streams import Stream
+    from penstock.export.datasets.streams import Stream
 
     Stream._note_damage = lambda *arguments: None  # type: ignore[method-assign]
 
 
 def _another_set_is_read() -> None:
-    from penstock.datasets.reading import Dataset
+    from penstock.export.datasets.reading import Dataset
 
     Dataset._check_same = lambda *arguments: None  # type: ignore[method-assign]
 
 
 def _parts_of_parts_overlap() -> None:
-    from penstock.datasets.workers import Share
+    from penstock.export.datasets.workers import Share
 
     def within(self: Any, outer: Share) -> Share:
         return Share(outer.index * self.count + self.index, outer.count * self.count)
@@ -53,19 +53,19 @@ def _parts_of_parts_overlap() -> None:
 
 
 def _every_worker_has_every_message() -> None:
-    from penstock.datasets.live import LiveRows
+    from penstock.export.datasets.live import LiveRows
 
     LiveRows._is_mine = lambda self: True  # type: ignore[method-assign]
 
 
 def _a_paused_worker_keeps_its_share() -> None:
-    from penstock.datasets import live
+    from penstock.export.datasets import live
 
     live._native = types.SimpleNamespace(pipe_pause=lambda subscription: None)  # type: ignore[assignment]
 
 
 def _it_begins_where_its_worker_does() -> None:
-    from penstock.datasets import live
+    from penstock.export.datasets import live
 
     before = live.LiveDataset.__init__
 

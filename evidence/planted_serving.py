@@ -58,13 +58,13 @@ def _a_copy_is_not_partial_while_it_is_made() -> None:
 
 
 def _the_hole_in_front_of_the_live_stream_is_not_read() -> None:
-    from penstock.kinds.udp.history import HistorySubscription
+    from penstock.kinds.udp.history.subscription import HistorySubscription
 
     HistorySubscription._holes = lambda self, goals: iter(())  # type: ignore[method-assign]
 
 
 def _a_loss_without_its_session_is_forgotten() -> None:
-    from penstock.kinds.udp.history import HistorySubscription
+    from penstock.kinds.udp.history.subscription import HistorySubscription
 
     plain = HistorySubscription._has_lost
 
@@ -77,7 +77,7 @@ def _a_loss_without_its_session_is_forgotten() -> None:
 
 
 def _what_was_given_from_the_past_is_given_again() -> None:
-    from penstock.kinds.udp.history import HistorySubscription
+    from penstock.kinds.udp.history.subscription import HistorySubscription
 
     plain = HistorySubscription._next_aside
 

@@ -39,7 +39,7 @@ PYTEST_SUITES: tuple[PytestSuite, ...] = (
         ("tests/record/test_archives.py", "tests/record/test_archive_calls.py", "tests/record/test_record_process.py"),
     ),
     PytestSuite("catalog", ("tests/record/test_catalog.py",)),
-    PytestSuite("blackbox", ("tests/blackbox",)),
+    PytestSuite("blackbox", ("tests/watch/blackbox",)),
     PytestSuite("deaths", ("tests/crash/test_kill_archives.py",)),
     PytestSuite("fork", ("tests/fork",)),
     PytestSuite("exit", ("tests/exit",)),

@@ -25,7 +25,7 @@ from typing import Any
 import pyarrow.fs  # noqa: F401
 
 import penstock.front.opening
-import penstock.kinds.udp.history
+import penstock.kinds.udp.history.subscription
 import penstock.kinds.udp.opener
 import penstock.record.serve.server
 import penstock.record.session_history  # noqa: F401

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 import penstock
-from penstock.blackbox import BlackBox, load
 from penstock.export.mcap import export_mcap
+from penstock.watch.blackbox import BlackBox, load
 
 CONFIG = Path(__file__).with_name("box.toml")
 ENOUGH = 100  # messages of each program before it is killed

@@ -31,17 +31,15 @@ TYPE_CHECKING = False  # the module typing takes as long to load as all else her
 if TYPE_CHECKING:
     from typing import Any as _Any
 
-    from penstock import blackbox as blackbox
     from penstock import types as types
-    from penstock.blackbox.calls import trigger
-    from penstock.bridge import Bridge
     from penstock.channels.storage.discovery import inspect, list_channels, remove
     from penstock.channels.uri.value import Fake
     from penstock.codecs import array, objects
     from penstock.codecs.ros2 import ros2msg
-    from penstock.datasets.building import dataset
-    from penstock.datasets.live import live_dataset
-    from penstock.datasets.reading import open_dataset
+    from penstock.export.datasets.building import dataset
+    from penstock.export.datasets.live import live_dataset
+    from penstock.export.datasets.reading import open_dataset
+    from penstock.front.bridge import Bridge
     from penstock.front.counters import counter
     from penstock.front.logs import LogHandler
     from penstock.front.opening import join, publish, subscribe
@@ -58,12 +56,14 @@ if TYPE_CHECKING:
     from penstock.record.archive import Archive
     from penstock.tables.lake import lake
     from penstock.util.headers import get_include
+    from penstock.watch import blackbox as blackbox
+    from penstock.watch.blackbox.calls import trigger
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Archive": "record.archive",
-    "Bridge": "bridge",
+    "Bridge": "front.bridge",
     "Fake": "channels.uri.value",
     "Frames": "kinds.frames.opener",
     "Log": "kinds.log",
@@ -75,31 +75,32 @@ _HOMES = {
     "Zmq": "kinds.zmq.opener",
     "array": "codecs",
     "counter": "front.counters",
-    "dataset": "datasets.building",
+    "dataset": "export.datasets.building",
     "get_include": "util.headers",
     "inspect": "channels.storage.discovery",
     "install_stack_handler": "front.stacks",
     "join": "front.opening",
     "lake": "tables.lake",
-    "live_dataset": "datasets.live",
+    "live_dataset": "export.datasets.live",
     "list_channels": "channels.storage.discovery",
     "objects": "codecs",
-    "open_dataset": "datasets.reading",
+    "open_dataset": "export.datasets.reading",
     "publish": "front.opening",
     "remove": "channels.storage.discovery",
     "ros2msg": "codecs.ros2",
     "subscribe": "front.opening",
-    "trigger": "blackbox.calls",
+    "trigger": "watch.blackbox.calls",
     "wait": "front.waiting",
     "wait_async": "front.waiting",
     "why": "front.why",
 }
-_MODULES = ("blackbox", "record", "testing", "threads", "types")  # public ones
+_MODULES = {name: f"penstock.{name}" for name in ("record", "testing", "threads", "types")}  # public ones
+_MODULES["blackbox"] = "penstock.watch.blackbox"
 
 
 def __getattr__(name: str) -> _Any:
     if name in _MODULES:
-        return _import_module(f"penstock.{name}")
+        return _import_module(_MODULES[name])
     if name not in _HOMES:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}", name=name, obj=_import_module("penstock"))
     found = globals()[name] = getattr(_import_module(f"penstock.{_HOMES[name]}"), name)

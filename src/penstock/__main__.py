@@ -13,12 +13,17 @@ def main() -> None:
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing has begun yet that would have to be undone
-    from penstock.errors import Unsupported
+    from penstock.errors import NotFound, Unsupported
     from penstock.util.extras import check_installed
 
     try:
+        if sys.argv[1:] == ["--cmakedir"]:  # needs no package of the command
+            from penstock.util.headers import get_cmake_prefix
+
+            sys.stdout.write(get_cmake_prefix() + "\n")
+            return
         check_installed("typer", "rich", "psutil", what="the command penstock")
-    except Unsupported as error:
+    except (NotFound, Unsupported) as error:
         sys.exit(f"penstock: {error}")
     from penstock.cli import main as command
 

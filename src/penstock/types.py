@@ -43,7 +43,7 @@ from penstock.kinds.sync.member import SyncMember
 from penstock.kinds.sync.message import BorrowedMessage, Change, SyncMessage
 from penstock.kinds.sync.options import SyncOptions
 from penstock.kinds.udp.handle import Session, UdpPublication, UdpSubscription
-from penstock.kinds.udp.history import HistorySubscription
+from penstock.kinds.udp.history.subscription import HistorySubscription
 from penstock.kinds.udp.options import UdpOptions, UdpReaderOptions
 from penstock.kinds.zmq.options import ZmqOptions
 from penstock.kinds.zmq.peers import ZmqDealer, ZmqPair, ZmqPuller, ZmqPusher, ZmqRouter

@@ -59,7 +59,7 @@ class Sending(scenes.Sending):
 def made() -> dict[str, Any]:
     """The scenes by their names, each with what it covers."""
     from penstock.kinds.udp import handle as udp_handle
-    from penstock.kinds.udp.history import HistorySubscription
+    from penstock.kinds.udp.history.subscription import HistorySubscription
 
     value = lambda sender, number: sender.send(number)  # noqa: E731
     plain = lambda channel: penstock.subscribe(channel, codec="bytes")  # noqa: E731

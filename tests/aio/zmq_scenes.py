@@ -261,7 +261,7 @@ def made(subscribed: Receives) -> dict[str, tuple[set[tuple[type, str]], Callabl
 def never_wait() -> set[tuple[type, str]]:
     """Coroutine methods that never wait: `claim_async` has its memory at once or is refused, and others refuse `borrow_async`."""
     from penstock.kinds.pipe import sockets
-    from penstock.kinds.udp.history import HistorySubscription
+    from penstock.kinds.udp.history.subscription import HistorySubscription
     from penstock.kinds.zmq.peers import ZmqRouter, ZmqSender
     from penstock.kinds.zmq.publication import ZmqPublication
     from penstock.kinds.zmq.requests import ZmqReplier

@@ -52,7 +52,7 @@ def _build(source: Path, out: Path) -> None:
         pytest.skip("there is no CMake or no C++ compiler here")
     out.mkdir(exist_ok=True)
     prefix = subprocess.run(
-        [sys.executable, "-m", "penstock.cmake"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "penstock", "--cmakedir"], capture_output=True, text=True, check=True
     ).stdout.strip()
     with (out / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

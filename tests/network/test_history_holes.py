@@ -7,7 +7,7 @@ import pytest
 
 from penstock.channels.interfaces.subscription import Received
 from penstock.errors import EndOfStream
-from penstock.kinds.udp.history import HistorySubscription
+from penstock.kinds.udp.history.subscription import HistorySubscription
 from penstock.record.format.types import Recorded
 
 KEY, SESSION, SIZE = (5, 9), 5, 64
@@ -169,7 +169,7 @@ def test_what_the_past_and_the_live_stream_have_is_given_once():
 
 def test_a_session_joined_within_a_message_asks_for_all_of_it(monkeypatch):
     """Its image is seen before anything of it can be read: the message in which it was joined is asked for, too."""
-    monkeypatch.setattr("penstock.kinds.udp.history.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("penstock.kinds.udp.history.subscription.LOOK_SECONDS", 0.0)
     live, past = Live(), Past()
     sub = HistorySubscription(live, past, whole=True)
     live.joins(2.5)  # no recording has all of the third message
@@ -185,7 +185,7 @@ def test_a_session_joined_within_a_message_asks_for_all_of_it(monkeypatch):
 
 def test_sessions_are_read_that_were_never_heard_live(monkeypatch):
     """The archive had nothing at the beginning, and the network was cut as long as a sender lived."""
-    monkeypatch.setattr("penstock.kinds.udp.history.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("penstock.kinds.udp.history.subscription.LOOK_SECONDS", 0.0)
     live, past = Live(), Past()
     sub = HistorySubscription(live, past, whole=True)
     assert sub.poll() == []

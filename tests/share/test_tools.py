@@ -59,7 +59,7 @@ def test_another_users_counter_is_checked_as_channels_are(person: Start, shared:
 def test_a_bridge_goes_on_where_another_users_stopped(person: Start, shared: Path, container: bool) -> None:
     """Its bookmark is the group's; while one has it, it is busy for the other."""
     anna, ben = person(ANNA, shared, container=container), person(BEN, shared, container=container)
-    mark = "__import__('penstock.bridge.bookmark', fromlist=['x']).Bookmark('b', 'log:a', lasting=True)"
+    mark = "__import__('penstock.front.bridge.bookmark', fromlist=['x']).Bookmark('b', 'log:a', lasting=True)"
     anna.do(f"mark = {mark}; mark.kept.position = 4711; mark.save()")
     with pytest.raises(Refused, match="Busy: log:a: another process has this bridge"):
         ben.do(f"mark = {mark}")
@@ -72,7 +72,7 @@ def test_a_bridge_goes_on_where_another_users_stopped(person: Start, shared: Pat
 def test_black_boxes_of_all_users_hear_a_call(person: Start, shared: Path, container: bool) -> None:
     """Two that have one number in namespaces of their own do not take each other's sockets away; a dead one's is swept."""
     anna, ben = person(ANNA, shared, container=container), person(BEN, shared, container=container)
-    ears = "__import__('penstock.blackbox.calls', fromlist=['x']).CallSocket()"
+    ears = "__import__('penstock.watch.blackbox.calls', fromlist=['x']).CallSocket()"
     anna.do(f"ears = {ears}")
     ben.do(f"ears = {ears}")
     caller = person(BEN, shared, container=container)

@@ -15,6 +15,7 @@ import typer
 from penstock import __version__
 from penstock.cli import completion, ending, groups
 from penstock.cli.terminal import output
+from penstock.util.headers import get_cmake_prefix
 
 app = typer.Typer(
     name="penstock",
@@ -30,11 +31,15 @@ app = typer.Typer(
 def options(
     context: typer.Context,
     version: bool = typer.Option(False, "--version", help="Print the version and end."),
+    cmakedir: bool = typer.Option(False, "--cmakedir", help="Print the folder in which CMake finds the C++ headers."),
     verbose: bool = typer.Option(False, "--verbose", "-v", help="Log the library's work to standard error."),
 ) -> None:
     """Options before the command."""
     if version:
         print(__version__)
+        raise typer.Exit
+    if cmakedir:
+        print(get_cmake_prefix())
         raise typer.Exit
     if verbose:
         ending.log_everything()

@@ -22,7 +22,8 @@ from penstock.codecs import foxglove, multipart
 from penstock.codecs.frames import FrameFormat
 from penstock.codecs.pixels import PICTURES
 from penstock.errors import Corrupt, DecodeError, Invalid, NotFound, PenstockError, SystemFailure, Unsupported
-from penstock.export import Exported, Outcome, Progress, mcap_images, mcap_names, mcap_schemas
+from penstock.export import mcap_images, mcap_names, mcap_schemas
+from penstock.export.files import Exported, Outcome, Progress
 from penstock.export.mcap_codecs import CODEC
 from penstock.export.mcap_import import CHANNEL, Imported, Renamed, import_mcap
 from penstock.export.mcap_schemas import Form

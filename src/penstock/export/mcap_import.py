@@ -18,7 +18,8 @@ from penstock import Archive
 from penstock.channels import checks
 from penstock.channels.uri.wildcards import is_pattern, matches
 from penstock.errors import Invalid, NotFound, Unsupported
-from penstock.export import Exported, Outcome, Progress, mcap_codecs, mcap_names
+from penstock.export import mcap_codecs, mcap_names
+from penstock.export.files import Exported, Outcome, Progress
 from penstock.export.mcap_reading.file import McapFile
 from penstock.export.mcap_reading.order import Part
 from penstock.export.mcap_reading.records import Channel

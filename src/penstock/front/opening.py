@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.kinds.sync.member import SyncMember
     from penstock.kinds.sync.opener import Sync
     from penstock.kinds.udp.handle import UdpPublication, UdpSubscription
-    from penstock.kinds.udp.history import HistorySubscription
+    from penstock.kinds.udp.history.subscription import HistorySubscription
     from penstock.kinds.udp.opener import Udp
     from penstock.kinds.zmq.opener import Zmq
     from penstock.kinds.zmq.publication import ZmqPublication

@@ -156,13 +156,17 @@ class Folder:
         try:
             yield
         except PenstockError as error:
-            if not self.has(stored) or stored in (self.messages, self.losses):
+            if not self.has(stored) or self.is_of_all(stored):
                 raise
             self.fail(stored, error)
 
+    def is_of_all(self, stored: Stored) -> bool:
+        """Whether a table has rows of all streams: *messages* and *losses*."""
+        return stored in (self.messages, self.losses)
+
     def has(self, stored: Stored) -> bool:
         """Whether a table has not failed."""
-        return stored in (self.messages, self.losses) or self.streams.get(stored.name or "") is stored
+        return self.is_of_all(stored) or self.streams.get(stored.name or "") is stored
 
     def stream(self, channel: str) -> Stored:
         """A stream's table, by its property; a new one has the first free folder of its name."""

@@ -22,6 +22,7 @@ from penstock.tables.delta.table import Table
 from penstock.tables.folder import Folder, locked
 from penstock.tables.reading import names
 from penstock.tables.state import Stored
+from penstock.util.errors_in_text import first_of
 from penstock.util.units import LEAST, MOST, interval
 
 SMALL_BYTES = 32 << 20
@@ -89,7 +90,7 @@ def compact_grown(folder: Folder) -> None:
         except PenstockError as error:
             anew = (
                 f"; if a file of it is gone or damaged, --rebuild {stored.name} makes it anew"
-                if stored not in (folder.messages, folder.losses)
+                if not folder.is_of_all(stored)
                 else ""
             )
             folder.damaged.append(f"the small files of {stored.place} cannot be joined: {error}{anew}")
@@ -118,8 +119,7 @@ def optimize(out: str | os.PathLike[str] | Place) -> Optimized:
         except PenstockError as error:
             failed.append(error)
     if failed:
-        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-        raise Corrupt(f"{failed[0]}{more}; the small files of all other tables are joined") from failed[0]
+        raise Corrupt(f"{first_of(failed)}; the small files of all other tables are joined") from failed[0]
     return Optimized(before, after, removed, time.monotonic() - begun)
 
 

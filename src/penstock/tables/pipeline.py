@@ -34,6 +34,7 @@ from penstock.tables.schemas import of_stream, recording_key
 from penstock.tables.state import Row, Stored, cut_predicate, sql_text
 from penstock.tables.work.engine import Engine, LocalEngine, Progress
 from penstock.tables.work.tasks import MESSAGES_TABLE, SAMPLE, STREAM_TABLE
+from penstock.util.errors_in_text import first_of
 from penstock.util.storage import where
 
 log = logging.getLogger("penstock")
@@ -331,8 +332,7 @@ class Pipeline:
     def check(self) -> None:
         """`Corrupt` if anything was left out."""
         if found := self.left_out():
-            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-            raise Corrupt(f"{found[0]}{more}; all else is in the tables")
+            raise Corrupt(f"{first_of(found)}; all else is in the tables")
 
 
 def _check_hints(hints: Mapping[str, Any], codec: dict[str, Any], channel: str) -> None:

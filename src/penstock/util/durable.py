@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from penstock.errors import Corrupt, Invalid, PenstockError, SystemFailure
+from penstock.util.errors_in_text import first_of
 from penstock.util.strict import checks_names
 
 Arguments = ParamSpec("Arguments")
@@ -156,8 +157,7 @@ def tell_damage(damaged: Sequence[str], on_skip: Callable[[str], object] | None,
         for text in damaged:
             on_skip(text)
     elif damaged:
-        more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
-        raise Corrupt(f"{damaged[0]}{more}; everything else is in {place}")
+        raise Corrupt(f"{first_of(damaged)}; everything else is in {place}")
 
 
 def name_place(error: BaseException, work: str, place: str) -> None:

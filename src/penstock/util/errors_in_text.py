@@ -1,8 +1,9 @@
-"""The text of another library's error: in one line; and errors of this library in it, of which an engine of queries keeps nothing else."""
+"""Errors as text: of another library in one line, of this library within it, of which an engine of queries keeps nothing else; many as one."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from penstock import errors
 from penstock.errors import PenstockError
@@ -30,3 +31,8 @@ def in_one_line(error: BaseException) -> str:
     plain = re.split(r"(?i)\s*(?:stack )?backtrace:?\s|\n\s*0: ", plain)[0]
     lines = [line.strip(" ↳") for line in plain.splitlines() if line.strip(" ↳")]
     return ": ".join(lines)[:300] or type(error).__name__
+
+
+def first_of(found: Sequence[object]) -> str:
+    """The first of at least one, and how many more there are."""
+    return f"{found[0]} (and {len(found) - 1} more)" if len(found) > 1 else str(found[0])

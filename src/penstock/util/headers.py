@@ -19,7 +19,7 @@ def get_include() -> str:
 
 
 def get_cmake_prefix() -> str:
-    """The folder in which CMake's `find_package(penstock)` finds the headers: for `CMAKE_PREFIX_PATH`. `NotFound` as `get_include`."""
+    """The folder in which CMake's `find_package(penstock)` finds the headers: for `CMAKE_PREFIX_PATH`. `penstock --cmakedir` prints it. `NotFound` as `get_include`."""
     _found(_PACKAGE / "share/cmake/penstock", "penstockConfig.cmake")
     return str(_PACKAGE)
 

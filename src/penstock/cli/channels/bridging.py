@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 import penstock
-from penstock.bridge import Bridged
 from penstock.cli import arguments, ending
 from penstock.cli.channels.names import names
 from penstock.cli.terminal import output
+from penstock.front.bridge import Bridged
 
 LOOK_SECONDS = 0.1
 

@@ -14,7 +14,7 @@ from penstock.cli.terminal import output
 from penstock.util.extras import check_installed
 
 if TYPE_CHECKING:
-    from penstock.datasets.building import Built
+    from penstock.export.datasets.building import Built
 
 
 def add_commands(app: typer.Typer) -> None:

@@ -20,7 +20,7 @@ from penstock.cli.terminal import output
 from penstock.util.extras import check_installed
 
 if TYPE_CHECKING:
-    from penstock.export import Outcome
+    from penstock.export.files import Outcome
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON, for programs.")]
 
@@ -124,7 +124,7 @@ def _exporter(form: str, processes: int | None, schemas: dict[str, str], strict:
         return functools.partial(export_mcap, schemas=schemas, strict=strict)
     if form == "delta":
         check_installed("pyarrow", "deltalake", what="an export to Delta", extra="tables")
-    from penstock.export import export as to_files
+    from penstock.export.files import export as to_files
 
     return functools.partial(to_files, form=form, processes=processes)
 

@@ -16,6 +16,7 @@ from penstock.cli import arguments, ending
 from penstock.cli.tables import engines
 from penstock.cli.terminal import output
 from penstock.util import user_files
+from penstock.util.errors_in_text import first_of
 from penstock.util.units import seconds
 
 if TYPE_CHECKING:
@@ -240,8 +241,7 @@ def _follow(
     if pause is None:
         _print_outcome(outcome, out, json)
     if failed := [one.error for one in outcome.own if one.error]:
-        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-        raise penstock.PenstockError(f"{failed[0]}{more}; all other tables are up to date")
+        raise penstock.PenstockError(f"{first_of(failed)}; all other tables are up to date")
     _end(ended)
 
 

@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 
 import penstock
-from penstock.blackbox.box import BlackBox
-from penstock.blackbox.config import load
-from penstock.blackbox.diary import Firing
 from penstock.cli import arguments, ending
 from penstock.cli.channels.names import names
 from penstock.cli.terminal import output
 from penstock.record import Snapshot
 from penstock.record.write.snapshot import check_wish
+from penstock.watch.blackbox.box import BlackBox
+from penstock.watch.blackbox.config import load
+from penstock.watch.blackbox.diary import Firing
 
 
 def add_commands(app: typer.Typer) -> None:

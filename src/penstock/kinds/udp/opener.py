@@ -21,15 +21,15 @@ from penstock.channels.uri.channel import Channel
 from penstock.channels.uri.value import ChannelValue, Message
 from penstock.errors import Busy, Invalid, SystemFailure, Unsupported
 from penstock.kinds.udp import address as udp_address
-from penstock.kinds.udp import ended_logs, recorded
+from penstock.kinds.udp import ended_logs
 from penstock.kinds.udp import endpoint as udp_endpoint
 from penstock.kinds.udp import hosts as udp_hosts
 from penstock.kinds.udp import images as udp_images
 from penstock.kinds.udp import options as udp_options
 from penstock.kinds.udp import status as udp_status
 from penstock.kinds.udp import tap as udp_tap
-from penstock.kinds.udp import waits as udp_waits
 from penstock.kinds.udp.handle import UdpPublication, UdpSubscription, publication, subscription
+from penstock.kinds.udp.history import recorded
 from penstock.kinds.udp.options import (
     LINGER_DEFAULT,
     MTU_DEFAULT,
@@ -38,9 +38,10 @@ from penstock.kinds.udp.options import (
     UdpOptions,
     UdpReaderOptions,
 )
+from penstock.kinds.udp.status import waits as udp_waits
 
 if TYPE_CHECKING:
-    from penstock.kinds.udp.history import HistorySubscription
+    from penstock.kinds.udp.history.subscription import HistorySubscription
 
 
 def open_publication(
@@ -186,7 +187,7 @@ def open_subscription(
         )
     if past is None:
         return opened
-    from penstock.kinds.udp.history import HistorySubscription
+    from penstock.kinds.udp.history.subscription import HistorySubscription
 
     return HistorySubscription(opened, past, whole=start == "earliest")
 

@@ -27,6 +27,7 @@ from penstock.tables.lake.snapshots import Snapshot, Snapshots
 from penstock.tables.schemas import of_stream
 from penstock.tables.state import State
 from penstock.tables.work.tasks import SAMPLE
+from penstock.util.errors_in_text import first_of
 
 RANGE_BYTES = 8 << 20
 SAMPLED = 4  # ranges of a recording whose first messages may bring columns
@@ -135,7 +136,7 @@ def find(
                 break
     assert found is not None
     if strict and (missing := [one for each in found[0] for one in each.missing]):
-        raise Busy(f"{missing[0]}" + (f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""))
+        raise Busy(first_of(missing))
     return found
 
 
