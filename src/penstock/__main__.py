@@ -13,7 +13,7 @@ def main() -> None:
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing has begun yet that would have to be undone
-    from penstock.errors import NotFound, Unsupported
+    from penstock.errors import MissingPackage, NotFound
     from penstock.util.extras import check_installed
 
     try:
@@ -23,7 +23,7 @@ def main() -> None:
             sys.stdout.write(get_cmake_prefix() + "\n")
             return
         check_installed("typer", "rich", "psutil", what="the command penstock")
-    except (NotFound, Unsupported) as error:
+    except (MissingPackage, NotFound) as error:
         sys.exit(f"penstock: {error}")
     from penstock.cli import main as command
 

@@ -19,6 +19,7 @@ __all__ = [
     "EndOfStream",
     "Invalid",
     "Mismatch",
+    "MissingPackage",
     "NotFound",
     "PenstockError",
     "ServerError",
@@ -100,6 +101,10 @@ class Invalid(PenstockError, ValueError):
 class Unsupported(Invalid, AttributeError):
     """Channels of this kind do not do this; the text says why, and which kind does. An AttributeError, too: a property that raises it is one
     that the handle does not have, for `hasattr` and for tools that look at objects."""
+
+
+class MissingPackage(Invalid, ImportError):
+    """A package that this needs is not installed; the text names it, and how to install it."""
 
 
 class NotFound(PenstockError, FileNotFoundError):

@@ -104,7 +104,7 @@ with archive.record("log:c", start="earliest"):
     pass
 try:
     archive.read("log:c", decode=True)
-except penstock.Unsupported as error:
+except penstock.MissingPackage as error:
     print(error)
 with penstock.subscribe("log:c", start="earliest") as sub:
     try:

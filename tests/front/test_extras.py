@@ -73,11 +73,12 @@ ERRORS = {
     "pyarrow": ("record", "with penstock.subscribe('log:thin/a') as sub: sub.poll_arrow()"),
     "an archive": ("record", "next(penstock.Archive('here').replay('log:thin/e'))"),
     "an object storage": ("record", "penstock.Archive('s3://bucket/archive')"),
-    "export": ("record", "import penstock.export"),
+    "export": ("record", "from penstock.export import export"),
     "frames in zstd": ("record", "penstock.Archive('here').record('frames:thin/f', pixels='zstd')"),
     "frames in PNG": ("frames", "penstock.Archive('here').record('frames:thin/f', pixels='png')", "pyarrow"),
     "a training set": ("datasets", "penstock.dataset('here', 'set', align='log:thin/e')"),
     "its rows": ("datasets", "penstock.open_dataset('set')"),
+    "a name of the front door": ("datasets", "from penstock import dataset"),
     "deltalake": ("tables", "from penstock.export.delta import needed; needed()", "pyarrow"),
     "Arrow for Spark": ("spark", "import penstock.spark"),
     "Spark": ("spark", "from penstock.spark import session; session()", "pyarrow"),
@@ -180,7 +181,7 @@ with penstock.publish("log:thin/e") as pub, archive.record("log:thin/e"):
         programs = {}
         for what, (_, code, *packages) in ERRORS.items():
             if packages == [there] * bool(there):
-                tried = f"try:\n    {code}\nexcept penstock.Unsupported as error:\n    print(error)"
+                tried = f"try:\n    {code}\nexcept penstock.MissingPackage as error:\n    print(error)"
                 programs[what] = f"{setting if 'here' in code else ''}\n{tried}"
         loaded = f"import penstock.record, {there or 'sys'}"
         said |= run_all(programs, loaded, there=there, folder=tmp_path_factory.mktemp("errors"))

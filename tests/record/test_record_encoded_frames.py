@@ -189,7 +189,7 @@ def test_a_missing_package_is_named_at_the_opening(archive, monkeypatch, asked, 
 
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == module else find_spec(name))
-    with pytest.raises(penstock.Unsupported, match=rf"pip install 'penstock\[{extra}\]'"):
+    with pytest.raises(penstock.MissingPackage, match=rf"pip install 'penstock\[{extra}\]'"):
         archive.record("frames:e", pixels=asked)
 
 

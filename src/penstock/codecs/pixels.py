@@ -53,7 +53,7 @@ def encoding_of(asked: Any) -> Encoding | None:
 
 
 def check_package(encoding: Encoding) -> None:
-    """`Unsupported` if the package that encodes is not installed: names the extra."""
+    """`MissingPackage` if the package that encodes is not installed: names the extra."""
     package, extra = ("pyarrow", None) if encoding.number == ZSTD else ("PIL", "frames")
     check_installed(package, what=f"pixels={str(encoding)!r}", extra=extra)
 

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.errors import Invalid, Unsupported
+from penstock.errors import Invalid, MissingPackage
 from penstock.util.extras import explain_missing
 
 DESCRIPTION_MAX = 1 << 22  # bytes of a description that another user may have written
@@ -78,11 +78,11 @@ def plain_coders(about: dict[str, Any]) -> tuple[Callable[[Any], bytes], Callabl
     name = about["message"]
     try:
         read = reader(about)
-    except Unsupported as error:  # such a channel is still listed, recorded and removed
+    except MissingPackage as error:  # such a channel is still listed, recorded and removed
         text = str(error)
 
         def read(data: bytes) -> Any:
-            raise Unsupported(text)
+            raise MissingPackage(text)
 
     def encode(value: Any) -> bytes:
         if getattr(getattr(value, "DESCRIPTOR", None), "full_name", None) != name:
@@ -93,13 +93,13 @@ def plain_coders(about: dict[str, Any]) -> tuple[Callable[[Any], bytes], Callabl
 
 
 def reader(about: Mapping[str, Any]) -> Callable[[bytes], Any]:
-    """How bytes become a message of a description. `Unsupported` without the package protobuf."""
+    """How bytes become a message of a description. `MissingPackage` without the package protobuf."""
     found: Callable[[bytes], Any] = message_class(about).FromString
     return found
 
 
 def message_class(about: Mapping[str, Any]) -> Any:
-    """The class of a description's messages. `Unsupported` without the package protobuf."""
+    """The class of a description's messages. `MissingPackage` without the package protobuf."""
     return _message_class(about["message"], about["files"])
 
 

@@ -63,7 +63,7 @@ def ros2msg(message: str, definition: str | None = None) -> Codec:
 
     definition: the text of the `.msg` file and of those that it uses, as MCAP files have it (`ros2msg`); by default that of ROS 2
     Jazzy. Messages are dictionaries by field; arrays of numbers are NumPy arrays. `send` also takes objects with these attributes, and refuses
-    what the definition does not hold: `Invalid`. `Unsupported` without the package rosbags: `pip install 'penstock[ros2]'`.
+    what the definition does not hold: `Invalid`. `MissingPackage` without the package rosbags: `pip install 'penstock[ros2]'`.
 
     >>> codec = penstock.ros2msg("geometry_msgs/msg/Point")
     >>> codec.decode(codec.encode({"x": 1.0, "y": 2.0, "z": 0.5}))
@@ -78,7 +78,7 @@ def ros2msg(message: str, definition: str | None = None) -> Codec:
 
 
 def described(message: str, definition: str) -> dict[str, Any]:
-    """The description that a channel keeps: without comments. `Invalid` for a definition that cannot be read, `Unsupported` without rosbags."""
+    """The description that a channel keeps: without comments. `Invalid` for a definition that cannot be read, `MissingPackage` without rosbags."""
     read = _read(message, definition)
     try:
         short = str(read.store.generate_msgdef(read.message, ros_version=2)[0])

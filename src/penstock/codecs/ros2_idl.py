@@ -21,7 +21,7 @@ OTHER_BYTES = re.compile(r"@(optional|mutable|external|bit_bound)\b")
 def described(message: str, definition: str) -> dict[str, Any]:
     """The description that a channel keeps, as of `ros2.described`.
 
-    `Invalid` for a definition that cannot be read, `Unsupported` without rosbags.
+    `Invalid` for a definition that cannot be read, `MissingPackage` without rosbags.
     """
     with explain_missing("reading messages of ROS 2"):
         from rosbags.typesys import get_types_from_idl

@@ -15,7 +15,7 @@ from penstock.util.storage import Place, delta_options
 
 
 def needed() -> None:
-    """Raises `Unsupported` with the package to install if there is no deltalake."""
+    """Raises `MissingPackage` with the package to install if there is no deltalake."""
     check_installed("deltalake", what="an export to Delta")
 
 

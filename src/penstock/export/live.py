@@ -39,7 +39,7 @@ DRAIN, DRAINS = 10_000, 20  # messages that are skipped at once, and how often p
 
 
 class _Sdk:
-    """The parts of Foxglove's SDK. `Unsupported` without it."""
+    """The parts of Foxglove's SDK. `MissingPackage` without it."""
 
     def __init__(self) -> None:
         with explain_missing("the view"):

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock import codecs
 from penstock.codecs import protobufs, ros2, ros2_idl
-from penstock.errors import PenstockError, Unsupported
+from penstock.errors import MissingPackage, PenstockError
 from penstock.export.mcap_reading.records import Channel
 from penstock.export.mcap_schemas import Form, form_of
 
@@ -50,7 +50,7 @@ def foreign(channel: Channel) -> tuple[dict[str, Any], str]:
             return ros2_idl.described(schema.name, text), ""
         try:
             return ros2.described(schema.name, text), ""
-        except Unsupported as error:
+        except MissingPackage as error:
             return ros2.unread(schema.name, text), str(error)
     except (PenstockError, UnicodeDecodeError) as error:
         return bare, str(error)

@@ -64,7 +64,7 @@ class Imported(Outcome):
 
 
 def needed() -> None:
-    """Raises `Unsupported` with the package to install if there is no package mcap, which has the compressions."""
+    """Raises `MissingPackage` with the package to install if there is no package mcap, which has the compressions."""
     check_installed("mcap", "lz4", "zstandard", what="an import of MCAP")
 
 

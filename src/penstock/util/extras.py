@@ -5,7 +5,7 @@ Only this module knows the package of each extra. It must never know their use.
 
 from __future__ import annotations
 
-from penstock.errors import Unsupported
+from penstock.errors import MissingPackage
 
 # A package's module: its name for pip, and the extra of pyproject.toml that brings it. No extra: pip's name alone.
 EXTRAS = {
@@ -38,7 +38,7 @@ EXTRAS = {
 
 
 class explain_missing:  # noqa: N801  (used as a function is: `with explain_missing("poll_arrow()"): import pyarrow`)
-    """Around imports of optional packages: if one is not installed, raises `Unsupported` with the reason and the command that installs it.
+    """Around imports of optional packages: if one is not installed, raises `MissingPackage` with the reason and the command that installs it.
 
     what: the subject of that sentence, as "poll_arrow()" or "the command penstock". extra: the one to name, where it brings more than
     the package's own extra does.
@@ -54,7 +54,7 @@ class explain_missing:  # noqa: N801  (used as a function is: `with explain_miss
         if isinstance(error, ModuleNotFoundError) and (
             text := describe_missing(error.name or "", self._what, self._extra)
         ):
-            raise Unsupported(text) from None
+            raise MissingPackage(text) from None
 
 
 def check_installed(*modules: str, what: str, extra: str | None = None) -> None:

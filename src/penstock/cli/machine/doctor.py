@@ -208,7 +208,7 @@ def _java() -> Finding:
         from penstock.spark.runtime.jvm import find_java, java_version
 
         home, source = find_java()
-    except penstock.Unsupported as error:
+    except penstock.MissingPackage as error:
         return Finding(
             "note", "no Arrow: channels and recorders work; reading recordings, tables and Spark do not", str(error)
         )

@@ -125,7 +125,7 @@ def about_source(source: str | Path, subtitle: str) -> About:
 
 
 def write(path: Path, streams: Sequence[Stream], columns: Iterable[sources.Part], about: About) -> Path:
-    """Writes the page. Returns its path. columns: its sections about data. `Unsupported` without matplotlib."""
+    """Writes the page. Returns its path. columns: its sections about data. `MissingPackage` without matplotlib."""
     import numpy as np
 
     with explain_missing("a report"):

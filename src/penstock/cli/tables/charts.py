@@ -238,7 +238,7 @@ def _time(time: int, step: int) -> str:
 
 
 def check_file(path: Path) -> None:
-    """`Invalid` for another ending than those of the pictures that can be written; `Unsupported` without matplotlib."""
+    """`Invalid` for another ending than those of the pictures that can be written; `MissingPackage` without matplotlib."""
     if path.suffix.lower() not in ENDINGS:
         raise penstock.Invalid(f"--plot {output.path(path)}: the name of a picture ends in {' or '.join(ENDINGS)}")
     with explain_missing("--plot"):

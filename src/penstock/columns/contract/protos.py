@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.codecs import protobufs
 from penstock.columns.contract.types import UTC
 from penstock.columns.names import clean, folded
-from penstock.errors import Unsupported
+from penstock.errors import MissingPackage
 
 Field = Any  # google.protobuf.descriptor.FieldDescriptor
 WRAPPED = "google.protobuf."
@@ -48,7 +48,7 @@ def columns(codec: Mapping[str, Any]) -> dict[str, pa.DataType]:
     """The columns of a message, by its fields' names. None without the package protobuf: then no message can be read."""
     try:
         descriptor = protobufs.message_class(codec).DESCRIPTOR
-    except Unsupported:
+    except MissingPackage:
         return {}
     return {field.name: _type(field, (descriptor.full_name,)) for field in descriptor.fields}
 

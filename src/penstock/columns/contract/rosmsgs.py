@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.codecs import ros2
 from penstock.columns.names import folded
-from penstock.errors import Invalid, Unsupported
+from penstock.errors import Invalid
 
 PLAIN: dict[str, pa.DataType] = {
     "bool": pa.bool_(),
@@ -39,7 +39,7 @@ def columns(codec: Mapping[str, Any]) -> dict[str, pa.DataType]:
     """The columns of a message, by its fields' names. None without the package rosbags, or by a definition that is none: then no message can be read."""
     try:
         about = ros2.read(codec)
-    except (Unsupported, Invalid, ValueError):
+    except (Invalid, ValueError):
         return {}
     return {field.name: _type(about, field) for field in about.fields[about.message]}
 

@@ -22,6 +22,7 @@ from penstock.errors import (
     DecodeError,
     Invalid,
     Mismatch,
+    MissingPackage,
     NotFound,
     PenstockError,
     TimedOut,
@@ -268,7 +269,7 @@ class Route:
                     break
             except TooSlow:  # it is in `lost`
                 continue
-            except (Mismatch, DecodeError, Unsupported) as error:
+            except (Mismatch, DecodeError, MissingPackage, Unsupported) as error:
                 self._refuse(error)
                 continue
             if not self._give():

@@ -28,7 +28,7 @@ SETTINGS = {"spark.sql.session.timeZone": "UTC"}
 
 
 def check(what: str) -> None:
-    """`Unsupported`, with the command that installs it, if a package is missing. what: the subject of that sentence."""
+    """`MissingPackage`, with the command that installs it, if a package is missing. what: the subject of that sentence."""
     check_installed(*PACKAGES, what=what, extra="sail")
 
 
