@@ -121,12 +121,12 @@ def aims(report: Report) -> None:
         both.append(sum(parts) if all(parts) else None)
     for name in ("publish", "receive"):
         spent = report.get("1 MiB, one process", f"penstock {name}", "CPU per frame")
-        report.at_most("1 MiB", f"CPU per {name}", 1.2, "µs", spent / 1e3 if spent else None)
+        report.at_most("1 MiB", f"CPU per {name}", 0.9, "µs", spent / 1e3 if spent else None)
     small, large = both[0], both[-1]
     ratio = large / small if small and large else None
     report.at_most("8 MiB", "hand-over, times that of 64 bytes", 1.3, "×", ratio)
     ratio = report.ratio("1 MiB, 1 subscriber", "hand-overs", "penstock", "iceoryx2_loan")
-    report.at_least("1 MiB", "hand-overs, times iceoryx2", 5, "×", ratio)
+    report.at_least("1 MiB", "hand-overs, times iceoryx2", 3, "×", ratio)
     flat = [report.get(f"{SIZES[size]}, 1 subscriber", "penstock", "hand-overs") for size in SIZES]
     known = [rate for rate in flat if rate]
     ratio = known[0] / known[-1] if len(known) == 3 else None

@@ -36,6 +36,8 @@ SLOW = {
 COPIES = "memcpy in + out, shared memory"
 PRIVATE = "memcpy in + out, private memory"
 ZEROED = "memset, memcpy in + out, shared memory"
+WAKES = "two bare wakes (eventfd)"
+NOTHING, CLOCK, NEW_BYTES = "a method that does nothing", "the clock", "64 new bytes"
 NAMES = {64: "64 B", 1024: "1 KiB", 65536: "64 KiB", 1 << 20: "1 MiB"}
 
 
@@ -71,14 +73,24 @@ def cpu_ns(call: Callable[[], Any], count: int) -> float:
 
 
 def bare_calls(report: Report) -> None:
-    """The least that a call from Python costs: one of a C method that does nothing, and one that reads the clock."""
+    """The least that a call from Python costs: of a C method that does nothing, that reads the clock, that returns 64 new bytes."""
     count, rounds = (500, 2) if report.quick else (5_000, 60)
-    found: dict[str, list[float]] = {"a method that does nothing": [], "the clock": []}
+    calls = {NOTHING: (0).conjugate, CLOCK: time.time_ns, NEW_BYTES: memoryview(bytes(64)).tobytes}
+    found: dict[str, list[float]] = {who: [] for who in calls}
     for _ in range(rounds):
-        for values, call in zip(found.values(), ((0).conjugate, time.time_ns), strict=True):
-            values.append(cpu_ns(call, count))
+        for who, call in calls.items():
+            found[who].append(cpu_ns(call, count))
     for who, values in found.items():
         report.add("a bare call", who, "CPU per call", values, "ns")
+
+
+def call_aims(report: Report) -> None:
+    """What a send and a receive of 64 bytes may cost, by calls that do less."""
+    for name, bare, aim in (("send", CLOCK, 1.1), ("receive", NOTHING, 1.4), ("receive", NEW_BYTES, 1.1)):
+        ours = report.get("64 B, one process", f"penstock {name}", "CPU per message")
+        least = report.get("a bare call", bare, "CPU per call")
+        ratio = ours / least if ours and least else None
+        report.at_most("64 B, one by one", f"CPU per {name}, of a bare call: {bare}", aim, "×", ratio)
 
 
 def in_one_process(report: Report, channel: str, **options: Any) -> None:
@@ -193,7 +205,7 @@ def add_trips(report: Report, case: str, who: str, times: list[float]) -> None:
 def wakes(report: Report, case: str) -> None:
     """The time in which the kernel wakes one process and then the other, without messages."""
     count = 300 if report.quick else 20_000
-    who = "two bare wakes (eventfd)"
+    who = WAKES
     times = tried(report, who, case, f"{count:,} wakes", _wakes, count)
     if times is not None:
         add_trips(report, case, who, times)

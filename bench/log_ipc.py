@@ -9,6 +9,7 @@ from bench import rivals
 from bench.ipc import (
     COUNTS,
     bare_calls,
+    call_aims,
     copies,
     in_one_process,
     last_values,
@@ -73,11 +74,7 @@ def native(report: Report) -> None:
 def aims(report: Report) -> None:
     """The aims of the log on a calm machine of this kind."""
     one, three = "64 B, 1 subscriber", "64 B, 3 subscribers"
-    cpu = "CPU per message"
-    alone = "64 B, one process"
-    sent, received = (report.get(alone, f"penstock {half}", cpu) for half in ("send", "receive"))
-    report.at_most("64 B, one by one", "CPU per send, time stamp included", 60, "ns", sent)
-    report.at_most("64 B, one by one", "CPU per receive", 50, "ns", received)
+    call_aims(report)
     for case, rival, aim in ((one, "pyaeron", 2.5), (one, "pyzmq", 12), (three, "pyzmq", 12)):
         ratio = report.ratio(case, "throughput", "penstock", rival)
         report.at_least(case, f"throughput, times {rival}", aim, "×", ratio)

@@ -9,7 +9,7 @@ import time
 
 import penstock
 from bench import rivals
-from bench.ipc import COUNTS, bare_calls, in_one_process, latency, own_channels, throughput
+from bench.ipc import COUNTS, bare_calls, call_aims, in_one_process, latency, own_channels, throughput
 from bench.report import Report, cores
 from bench.rivals import ring, ring_batch
 
@@ -62,8 +62,7 @@ def idle_readers(report: Report) -> None:
 def aims(report: Report) -> None:
     """The aims of the ring."""
     alone, cpu = "64 B, one process", "CPU per message"
-    for name, limit in (("send", 60), ("receive", 50)):
-        report.at_most("64 B, one by one", f"CPU per {name}", limit, "ns", report.get(alone, f"penstock {name}", cpu))
+    call_aims(report)
     for name, way in (("send", "offer_many"), ("receive", "poll_arrow")):
         report.at_most("64 B, in batches", f"CPU per {name}", 20, "ns", report.get(alone, f"penstock {way}", cpu))
     costs = [report.get("64 B, idle subscriptions", f"penstock, {readers}", "CPU per send") for readers in IDLE[1:]]

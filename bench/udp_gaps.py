@@ -95,4 +95,4 @@ def _send(count: int, ready: Any, results: Results) -> None:
 
 def aim(report: Report) -> None:
     """The aim for a gap."""
-    report.at_most(CASE, "p99", 1_000, "µs", report.get(CASE, WHO, "p99"))
+    report.at_most(CASE, "p99", 600, "µs", report.get(CASE, WHO, "p99"))
