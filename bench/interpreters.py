@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import platform
+import statistics
 import sys
 from pathlib import Path
 
@@ -84,17 +85,15 @@ def run(report: Report) -> None:
     pythons = {f"CPython {'.'.join(platform.python_version_tuple()[:2])}": sys.executable}
     if not report.quick:
         try:
-            listed = program(
-                COMPILING, "making environments", [sys.executable, ROOT / "tools" / "pythons.py", "--list"]
-            )
+            listed = program(COMPILING, "its environments", [sys.executable, ROOT / "tools/pythons.py", "--list"])
         except Failed as error:
             report.missing["other interpreters"] = str(error)
         else:
             pythons = {f"CPython {line.split()[0]}": line.split()[1] for line in listed.splitlines()}
-    sizes = [str(report.sized(500, quick=100)), str(report.sized(100, quick=2, short=40))]
+    sizes = [str(report.sized(500, quick=100)), str(report.sized(40, quick=2))]
     found: dict[tuple[str, str, str, str], list[float]] = {}
     with own_channels():
-        for number in range(report.sized(9, quick=0, short=5) + 1):
+        for number in range(report.sized(25, quick=0, short=5) + 1):
             for who, python in pythons.items():
                 if not report.tries(who, "the program"):
                     continue
@@ -108,12 +107,13 @@ def run(report: Report) -> None:
                         found.setdefault((case, who, metric, unit), []).append(value)
     for (case, who, metric, unit), values in found.items():
         report.add(case, who, metric, values, unit)
-    aims(report)
+    aims(report, found)
 
 
-def aims(report: Report) -> None:
-    """No interpreter makes a call of the library much dearer than the oldest one does."""
-    for case, metric in dict.fromkeys((one.case, one.metric) for one in report.results if one.case != "a bare call"):
-        for who in dict.fromkeys(one.who for one in report.results if one.who != OLDEST):
-            ratio = report.ratio(case, metric, who, OLDEST)
-            report.at_most(case, f"{metric} under {who}, times {OLDEST}", SLOWER, "×", ratio)
+def aims(report: Report, found: dict[tuple[str, str, str, str], list[float]]) -> None:
+    """No interpreter makes a call of the library much dearer than the oldest one does in the same round."""
+    for (case, who, metric, unit), values in found.items():
+        oldest = found.get((case, OLDEST, metric, unit))
+        if oldest and who != OLDEST and case != "a bare call":
+            ratio = statistics.median(one / other for one, other in zip(values, oldest, strict=False))
+            report.at_most(case, f"{metric}, {who}, times {OLDEST}", SLOWER, "×", ratio)

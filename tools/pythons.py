@@ -20,12 +20,16 @@ CORE = (
 
 
 def environment(minor: int, interpreter: Path) -> Path:
-    """The Python of an environment that has the library as it is here, and what its tests need."""
+    """The Python of an environment that has the library as it is here, and what its tests need. It is compiled where a source is newer."""
     home = ROOT / "build" / f"python-3.{minor}"
-    python = home / "bin" / "python"
+    python, stamp = home / "bin" / "python", home / ".ready"
     if not python.exists():
         run(interpreter, "-m", "venv", home)
-    run(python, "-m", "pip", "install", "-q", f"{ROOT}[record]", *NEEDED)
+    sources = [Path(__file__), ROOT / "pyproject.toml", ROOT / "CMakeLists.txt"]
+    sources += [*ROOT.glob("src/**/*.py"), *ROOT.glob("native/**/*.[ch]pp")]
+    if not stamp.exists() or stamp.stat().st_mtime < max(path.stat().st_mtime for path in sources):
+        run(python, "-m", "pip", "install", "-q", f"{ROOT}[record]", *NEEDED)
+        stamp.touch()
     return python
 
 
