@@ -30,6 +30,7 @@ QUESTIONS = (
     "clock",
     "wakes",
     "imports",
+    "interpreters",
     "living",
     "lake",
 )

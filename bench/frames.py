@@ -9,15 +9,15 @@ import numpy as np
 
 import penstock
 from bench import rivals
-from bench.ipc import cpu_ns, own_channels
+from bench.ipc import cpu_ns, note_lost, own_channels
 from bench.processes import flow
 from bench.report import Report
 from bench.rivals import frames, frames_varying
 from evidence.bounded import Failed
 
-NAMES = ("iceoryx2_loan", "shm_frames")
+NAMES = ("iceoryx2_loan", "dora_loan", "shm_frames")
 SIZES = {64: "64 B", 1 << 20: "1 MiB", 8 << 20: "8 MiB"}
-SLOW = {"iceoryx2_loan": 4, "shm_frames": 4}
+SLOW = {"iceoryx2_loan": 4, "shm_frames": 4, "dora_loan": 40}
 NUMPY = "NumPy's part of both"
 
 
@@ -108,6 +108,7 @@ def between_processes(report: Report, everyone: dict, size: int, case: str, read
             report.add(case, who, "hand-overs", [f.rate for f in flows], "frames/s")
             report.add(case, who, "CPU per send", [f.send_ns for f in flows], "ns")
             report.add(case, who, "CPU per receive", [f.receive_ns for f in flows], "ns")
+            note_lost(report, who, case, flows)
 
 
 def aims(report: Report) -> None:

@@ -2,7 +2,7 @@
 
 A rival is a module with `sender(name, readers, size)`, `receiver(name, number, size)` giving objects with `send(data)`,
 `recv()` and `close()`. Its `crowded(readers)`, if it has one, gives options of its receivers where there are more processes than
-cores. Names are fresh for each run. Children are forked before any handle exists. Every run is bounded in time
+cores. A rival that starts its own processes has `flow` and, for round trips, `round_trips` instead. Names are fresh for each run. Children are forked before any handle exists. Every run is bounded in time
 (`evidence.bounded`): `Failed` says what did not finish.
 """
 
@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -26,6 +27,7 @@ class Flow:
     rate: float
     send_ns: float
     receive_ns: float
+    lost: int = 0  # at the worst receiver, and sent again
 
 
 def _receive(
@@ -90,7 +92,8 @@ def _named(rival: ModuleType, readers: int, size: int, *parts: str) -> Iterator[
 
 def flow(limit: float, rival: ModuleType, size: int, count: int, readers: int) -> Flow:
     """One run of `count` messages to each of `readers` receivers, none lost. `Failed` after `limit` seconds."""
-    found: Flow = bounded(limit, f"{count:,} messages", _flow, rival, size, count, readers)
+    run = getattr(rival, "flow", partial(_flow, rival))
+    found: Flow = bounded(limit, f"{count:,} messages", run, size, count, readers)
     return found
 
 
@@ -177,11 +180,12 @@ def _echo(rival: ModuleType, there: str, back: str, size: int, count: int, ready
 
 def round_trips(limit: float, rival: ModuleType, size: int, count: int, **options: Any) -> list[float]:
     """Nanoseconds of `count` round trips through two channels, sorted; options are the receivers'. `Failed` after `limit` seconds."""
-    found: list[float] = bounded(limit, f"{count:,} round trips", _round_trips, rival, size, count, options)
+    run = getattr(rival, "round_trips", partial(_round_trips, rival))
+    found: list[float] = bounded(limit, f"{count:,} round trips", run, size, count, **options)
     return found
 
 
-def _round_trips(rival: ModuleType, size: int, count: int, options: dict[str, Any]) -> list[float]:
+def _round_trips(rival: ModuleType, size: int, count: int, **options: Any) -> list[float]:
     ready, found = context.Semaphore(0), []
     with _named(rival, 1, size, "a", "b") as name:
         other = child("the echo", _echo, rival, name + "a", name + "b", size, count, ready, options)

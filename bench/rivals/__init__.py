@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-NAMES = ("pyzmq", "mp_pipe", "mp_queue", "faster_fifo", "faster_fifo_many", "iceoryx2", "pyaeron")
+NAMES = ("pyzmq", "mp_pipe", "mp_queue", "faster_fifo", "faster_fifo_many", "iceoryx2", "pyaeron", "dora")
 
 
 def load(names: tuple[str, ...] = NAMES) -> tuple[dict[str, ModuleType], dict[str, str]]:

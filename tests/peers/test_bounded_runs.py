@@ -109,12 +109,27 @@ def test_a_rival_that_works_gives_its_numbers():
     assert found.send_ns > 0
 
 
+def test_a_rival_that_runs_itself_gives_its_own_numbers():
+    """What it lost and sent again is in the report."""
+    own = rival(
+        flow=lambda size, count, readers: processes.Flow(size, count, readers, lost=3),
+        round_trips=lambda *given: [*given],
+    )
+    found = processes.flow(ENOUGH, own, 64, 50, 2)
+    assert found == processes.Flow(64, 50, 2, 3)
+    assert processes.round_trips(ENOUGH, own, 64, 50) == [64, 50]
+    report = Report("log_ipc", quick=True)
+    ipc.note_lost(report, "it", "64 B", [found])
+    assert report.notes == ["it, 64 B: lost and sent again in each run: 3"]
+
+
 HANGING = {
     "in sending": {"sender": Hangs},
     "in receiving": {"sender": Mute, "receiver": Hangs},
     "in opening": {"sender": forever},
     "in preparing": {"prepare": forever},
     "in cleaning up": {"clean": forever},
+    "in a run of its own": {"flow": forever},
 }
 
 
