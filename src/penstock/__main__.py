@@ -21,11 +21,9 @@ def main() -> None:
         check_installed("typer", "rich", "psutil", what="the command penstock")
     except Unsupported as error:
         sys.exit(f"penstock: {error}")
-    gc.disable()  # modules live to the end: a sixth of the CPU time would go into looking for garbage among them, now and at the end
+    gc.disable()  # modules are no garbage: a sixth of the CPU time would go into looking. `groups` enables it when the command is loaded
     from penstock.cli import main as command
 
-    gc.freeze()
-    gc.enable()
     signal.signal(signal.SIGINT, handler)
     command()
 

@@ -5,6 +5,7 @@ A command's module is loaded when the command is called or its own help is shown
 
 from __future__ import annotations
 
+import gc
 from collections import UserDict
 from copy import copy
 from functools import cache
@@ -167,6 +168,9 @@ class _Commands(UserDict[str, Any]):
         found = self.data[name]
         if isinstance(found, str):
             found = self.data[name] = plain(_command(found, name), EXAMPLES.get(name))
+            if not gc.isenabled():  # by `penstock.__main__`: what was loaded is left out of later collections
+                gc.freeze()
+                gc.enable()
         return found
 
     def get(self, name: str, default: Any = None) -> Any:
