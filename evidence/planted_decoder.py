@@ -138,9 +138,9 @@ def _one_failed_stream_stops_all() -> None:
 
 
 def _numbers_that_json_lacks_become_null() -> None:
-    from penstock.codecs import values
+    from penstock.codecs import encoding
 
-    values._refuse_not_finite = lambda value: None
+    encoding._refuse_not_finite = lambda value: None
 
 
 def _numbers_are_cast() -> None:

@@ -56,7 +56,7 @@ class SessionLook(NamedTuple):
     codec: dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Layout:
     """The layout of a kind's channels in shared memory.
 
@@ -86,7 +86,7 @@ class Layout:
     network_waits: Callable[[Any], list[dict[str, Any]]] | None = None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Kind:
     """One kind of channel.
 

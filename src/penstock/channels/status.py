@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.channels.latency import Latency
-from penstock.channels.network import NetworkReceiver, NetworkSession, NetworkStatus
 from penstock.util.markup import count, duration, moment, size, table
+
+if TYPE_CHECKING:  # only channels of the network have one
+    from penstock.channels.network import NetworkReceiver, NetworkSession, NetworkStatus
 
 READS_ONLY = ("subscription", "pull", "tap")
 WRITES_ONLY = ("publication", "exclusive", "push")
@@ -198,6 +200,8 @@ def _network(network: NetworkStatus) -> str:
 
 def peer_text(one: NetworkSession | NetworkReceiver) -> str:
     """A session or a receiver in one line, for people."""
+    from penstock.channels.network import NetworkReceiver
+
     trip = "" if one.round_trip_ns is None else f"rtt {duration(one.round_trip_ns)}"
     window = f"window {size(one.window)}"
     if isinstance(one, NetworkReceiver):

@@ -20,7 +20,6 @@ import typer
 
 import penstock
 from penstock import PenstockError
-from penstock.channels.uri.opener import parse
 from penstock.cli.terminal import output
 from penstock.util.extras import describe_missing
 
@@ -259,8 +258,12 @@ def check_received(channels: Iterable[str]) -> None:
     """`Disconnected` if receivers of a publication on the network that this call has closed did not get the end of its stream. channels: to
     which it has published."""
     handle = sys.modules.get("penstock.kinds.udp.handle")
-    mine = {str(parse(channel)) for channel in channels} if handle is not None else set()
-    for channel, unsent in handle.finish() if handle is not None else ():
+    if handle is None:
+        return
+    from penstock.channels.uri.opener import parse
+
+    mine = {str(parse(channel)) for channel in channels}
+    for channel, unsent in handle.finish():
         if channel not in mine:  # this process has published to it before
             continue
         raise penstock.Disconnected(

@@ -5,7 +5,9 @@ A command's module is loaded when the command is called or its own help is shown
 
 from __future__ import annotations
 
+import gc
 from collections import UserDict
+from copy import copy
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -165,7 +167,10 @@ class _Commands(UserDict[str, Any]):
     def __getitem__(self, name: str) -> Any:
         found = self.data[name]
         if isinstance(found, str):
-            found = self.data[name] = plain(typer.main.get_group(load(found)).commands[name], EXAMPLES.get(name))
+            found = self.data[name] = plain(_command(found, name), EXAMPLES.get(name))
+            if not gc.isenabled():  # by `penstock.__main__`: what was loaded is left out of later collections
+                gc.freeze()
+                gc.enable()
         return found
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -195,6 +200,13 @@ def load(module: str) -> typer.Typer:
     app = typer.Typer(rich_markup_mode=None, add_completion=False)
     import_module(f"penstock.cli.{module}").add_commands(app)
     return app
+
+
+def _command(module: str, name: str) -> Any:
+    """One command of a module. The module's other commands are not made: their parameters take longer than loading it."""
+    app = copy(load(module))
+    app.registered_commands = [one for one in app.registered_commands if one.name == name]
+    return typer.main.get_group(app).commands[name]
 
 
 def plain_parameter(parameter: Any) -> None:

@@ -13,10 +13,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, cast
 
-import msgspec
-
 from penstock._native import core as _native
-from penstock.codecs import buffers, classes, declared, dtypes, msgpack, multipart, protobufs, values
+from penstock.codecs import buffers, dtypes, multipart, protobufs, values
 from penstock.errors import Corrupt, DecodeError, Invalid, text_of
 
 if TYPE_CHECKING:
@@ -159,6 +157,8 @@ def _has_shape(found: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
 
 def _frame(spec: dict[str, Any]) -> Codec:
     """A frame's note, and its pixels where they were recorded."""
+    import msgspec
+
     from penstock.codecs.frames import FrameFormat
 
     form, recorded = FrameFormat(spec), bool(spec.get("pixels"))
@@ -222,10 +222,10 @@ def from_spec(spec: dict[str, Any]) -> Codec:
     try:
         if kind == "bytes":
             return BYTES if spec == BYTES.spec else Codec(spec, _same, _same)
-        if kind == "json":
-            return Codec(spec, values.to_json, msgspec.json.decode)
-        if kind == "msgpack":
-            return Codec(spec, values.to_msgpack, msgpack.decode)
+        if kind in ("json", "msgpack"):
+            from penstock.codecs import encoding
+
+            return Codec(spec, *encoding.CODERS[kind])
         if kind == "protobuf":
             return Codec(spec, *protobufs.plain_coders(spec))
         if kind == "ros2":
@@ -284,6 +284,8 @@ def objects(cls: type[Message], form: str = "json", *, schema: str | None = None
     >>> codec.decode(codec.encode(Pose(1.5, 2.0)))
     Pose(x=1.5, y=2.0)
     """
+    from penstock.codecs import classes, declared
+
     if form not in classes.FORMS:
         raise Invalid(f"form is {form!r}: it must be 'json' or 'msgpack'")
     if not classes.is_class(cls):
@@ -302,6 +304,8 @@ def objects(cls: type[Message], form: str = "json", *, schema: str | None = None
 
 def _class_codec(own: Any, spec: dict[str, Any]) -> Codec:
     """The codec of this program's own class, on a channel that keeps `spec`."""
+    from penstock.codecs import classes
+
     made = protobufs.coders(own) if spec["kind"] == "protobuf" else classes.coders(own, spec["kind"])
     return Codec(spec, *made, own=own)
 
@@ -346,6 +350,8 @@ def resolve(codec: Any) -> Codec:
         return from_spec({"kind": codec})
     if isinstance(codec, dict):
         return from_spec(codec)
+    from penstock.codecs import classes
+
     if classes.is_class(codec):
         return objects(codec)
     if protobufs.is_class(codec):

@@ -16,12 +16,11 @@ from typing import Any
 
 import msgspec
 
-from penstock.codecs import foxglove, packing, values
+from penstock.codecs import encoding, foxglove, packing
 from penstock.errors import Invalid
 
 FORMS = ("json", "msgpack")
 SCHEMA_PARTS = 5000
-_ENCODE: dict[str, Callable[[Any], bytes]] = {"json": values.to_json, "msgpack": values.to_msgpack}
 _DECODER: dict[str, Any] = {"json": msgspec.json.Decoder, "msgpack": msgspec.msgpack.Decoder}
 
 
@@ -41,7 +40,7 @@ def name_of(cls: Any) -> str:
 
 def coders(cls: Any, form: str) -> tuple[Callable[[Any], bytes], Callable[[Any], Any]]:
     """How objects of a class are encoded and decoded. `Invalid` for a class with fields that cannot be decoded."""
-    name, encode = name_of(cls), _ENCODE[form]
+    name, encode = name_of(cls), encoding.CODERS[form][0]
     named = tuple(typing.get_origin(one) or one for one in typing.get_args(cls)) or (cls,)
     members = tuple(dict if typing.is_typeddict(one) else one for one in named)
     try:

@@ -11,8 +11,6 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from penstock.codecs import dtypes, protobufs
 from penstock.errors import Invalid, Unsupported, text_of
 
@@ -74,6 +72,8 @@ def _missing(field: str, kind: str, reason: str) -> Invalid:
 
 def _field_reader(form: str, field: str) -> Callable[[Any], bytes]:
     """Of JSON and msgpack: a decoder that looks at one field and passes over the others."""
+    import msgspec
+
     only = msgspec.defstruct("Message", [("key", Key)], rename={"key": field})
     decoder: Any = msgspec.json.Decoder(only) if form == "json" else msgspec.msgpack.Decoder(only)
 
@@ -151,6 +151,8 @@ def _check_protobuf(codec: Codec, field: str) -> None:
 
 
 def _protobuf_reader(codec: Codec, field: str) -> Callable[[Any], bytes]:
+    import msgspec
+
     _check_protobuf(codec, field)
     parse = codec.own.FromString if codec.own is not None else protobufs.message_class(codec.spec).FromString
     optional = _descriptor(codec).fields_by_name[field].has_presence
@@ -193,6 +195,8 @@ _NO_KEYS = (
 def _class_fields(cls: Any) -> dict[str, str] | None:
     """The fields of a class's messages by the names that they have there, each with the reason why it is no key, if it cannot be one. None: they have
     no names."""
+    import msgspec
+
     try:
         about: Any = msgspec.inspect.type_info(cls)
     except (TypeError, Unsupported) as error:

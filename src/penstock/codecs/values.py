@@ -1,93 +1,29 @@
-"""Values that go into messages: encoded exactly, or refused with what to do. No value is ever changed in silence.
+"""Values that go into arrays and records: the same there, or refused with what to do. No value is ever changed in silence.
 
-Knows JSON, MessagePack and NumPy's dtypes; knows no channel.
+Knows NumPy's dtypes; knows no channel.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 import operator
 import re
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from penstock.errors import Invalid, text_of
 
 if TYPE_CHECKING:
     import numpy as np
 
-# A float64 in MessagePack whose exponent is all ones: nan or infinite. Other bytes may look so; then the value is walked.
-_MAYBE_NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 _ADDRESS = re.compile(r"[O&PzX]|Z(?![fdg])")  # Zd is a complex number, Z alone a wide text's address
-_UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError)
 
 
-# ---- objects ----
-
-
-def _plain(value: Any) -> Any:
-    """NumPy's truth values, whole numbers, floats and texts as Python's, which are equal to them. TypeError for any other object."""
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, numpy.ndarray):
-        raise TypeError(f"a NumPy array of {value.dtype}: send array.tolist(), or use penstock.array as the codec")
-    if numpy is not None and isinstance(value, numpy.generic):
-        found = value.item()
-        if type(found) in (bool, int, float, str) and value.dtype.kind in "biufU":
-            return found
-    raise TypeError(f"objects of type {type(value).__module__}.{type(value).__qualname__} are unsupported")
-
-
-_JSON, _MSGPACK = msgspec.json.Encoder(enc_hook=_plain), msgspec.msgpack.Encoder(enc_hook=_plain)
-
-
-def to_json(value: Any) -> bytes:
-    """A value as JSON. `Invalid` for what JSON cannot carry: nan, infinities, objects of unknown classes, too deep nesting."""
-    try:
-        data = _JSON.encode(value)
-    except _UNENCODABLE as error:
-        raise Invalid(f"this value cannot be sent as JSON: {_reason(error)}") from error
-    if b"null" in data:  # the encoder writes null for None, and for numbers that JSON lacks
-        _refuse_not_finite(value)
-    return data
-
-
-def to_msgpack(value: Any) -> bytes:
-    """A value as MessagePack. `Invalid` for what it cannot carry."""
-    try:
-        return _MSGPACK.encode(value)
-    except _UNENCODABLE as error:
-        raise Invalid(f"this value cannot be sent as MessagePack: {_reason(error)}") from error
-
-
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Why a value cannot be encoded, in a line."""
     return "it is nested too deep" if isinstance(error, RecursionError) else text_of(error).split("\n")[0][:300]
 
-
-def _refuse_not_finite(value: Any) -> None:
-    try:
-        if _MAYBE_NOT_FINITE.search(_MSGPACK.encode(value)) is None:
-            return
-    except _UNENCODABLE:
-        pass  # an integer beyond 64 bits, for one: JSON carries it, so the value is walked
-    todo: list[tuple[str, Any]] = [("", msgspec.to_builtins(value, enc_hook=_plain))]
-    while todo:
-        where, item = todo.pop()
-        if isinstance(item, float) and not math.isfinite(item):
-            raise Invalid(
-                f"{where.removeprefix('.') or 'the value'} is {item}, and JSON has no such number: send None where a value is"
-                " missing, or give the channel the codec 'msgpack'"
-            )
-        if isinstance(item, dict):
-            todo += [(f"{where}.{key}", part) for key, part in item.items()]
-        elif isinstance(item, list | tuple | set | frozenset):
-            todo += [(f"{where}[{at}]", part) for at, part in enumerate(item)]
-
-
-# ---- NumPy ----
 
 OBJECTS = (
     "an array of Python objects has no bytes to send, only addresses: give it a dtype of numbers or text (array.astype), or give "
@@ -132,7 +68,10 @@ def _array_of(value: Any) -> np.ndarray[Any, Any] | None:
         try:
             value = np.asarray(value.__array__())  # NumPy itself would warn of classes whose method takes no `copy`
         except Exception as error:
-            why, advice = _reason(error).rstrip("."), "Convert it first: of a tensor take .detach(), .cpu() or .float()"
+            why, advice = (
+                reason_of(error).rstrip("."),
+                "Convert it first: of a tensor take .detach(), .cpu() or .float()",
+            )
             raise Invalid(f"this {type(value).__name__} gives no NumPy array: {why}. {advice}") from error
     return value  # type: ignore[no-any-return]
 
@@ -164,7 +103,7 @@ def fitted(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     except Invalid:
         raise
     except (TypeError, ValueError, ArithmeticError, RuntimeError, Warning) as error:  # UnicodeError is a ValueError
-        raise Invalid(f"{_short(value)} does not fit the dtype {_describe_dtype(dtype)}: {_reason(error)}") from error
+        raise Invalid(f"{_short(value)} does not fit the dtype {_describe_dtype(dtype)}: {reason_of(error)}") from error
     return made
 
 

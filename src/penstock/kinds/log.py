@@ -5,11 +5,10 @@ from __future__ import annotations
 import datetime
 import os
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import handles
 from penstock.channels.checks import (
     MIB,
     TERM_LENGTH_MAX,
@@ -21,15 +20,16 @@ from penstock.channels.checks import (
     seconds,
     within,
 )
-from penstock.channels.handles import NativePublication, NativeSubscription
 from penstock.channels.kind import Kind, Layout
 from penstock.channels.storage import files, inspection, opening
-from penstock.channels.storage.reopening import ReopenArgs
 from penstock.channels.uri.channel import Channel
 from penstock.channels.uri.value import ChannelValue, Message
 from penstock.codecs import Codec, keys
 from penstock.errors import Invalid, Mismatch, NotFound, Unsupported
 from penstock.util import units
+
+if TYPE_CHECKING:  # a program that lists channels opens none
+    from penstock.channels.handles import NativePublication, NativeSubscription
 
 MEMORY_MAX = 256 * MIB
 BEHIND_LIMIT = 64  # bytes of a whole term that may be cleaned already: a header, and what is not a whole frame
@@ -239,6 +239,9 @@ def open_publication(
     **options: Any,
 ) -> NativePublication:
     """A publication. Creates the channel if it does not exist, and decides an open one."""
+    from penstock.channels import handles
+    from penstock.channels.storage.reopening import ReopenArgs
+
     alone, stamps = flag(exclusive, "exclusive"), manual_clock(clock)
     options = _size_by_time(channel, options)
     last: list[str | None] = []
@@ -268,6 +271,8 @@ def open_subscription(
 
     last: how many of the newest messages come first; or the field by which the channel has to keep last values.
     """
+    from penstock.channels import handles
+
     if isinstance(last, str) and last and not last.isdigit():  # "1" is a number that was not converted
         options, last = {**options, "last": last}, None
     name, position = opening.start_of(start, ("newest", "earliest", "last"), last)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import handles
 from penstock.channels.checks import MIB, check_whole, flag, manual_clock, seconds, within
-from penstock.channels.handles import NativePublication, NativeSubscription
 from penstock.channels.kind import Kind, Layout
 from penstock.channels.storage import files, opening
-from penstock.channels.storage.reopening import ReopenArgs
 from penstock.channels.uri.channel import Channel
 from penstock.channels.uri.value import ChannelValue, Message
 from penstock.codecs import Codec
+
+if TYPE_CHECKING:  # a program that lists channels opens none
+    from penstock.channels.handles import NativePublication, NativeSubscription
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +68,9 @@ def open_publication(
     channel: Channel, *, codec: Any = None, clock: _native.ManualClock | None = None, **options: Any
 ) -> NativePublication:
     """The publication. Creates the channel if it does not exist, and decides an open one. `Busy` while another publication is open."""
+    from penstock.channels import handles
+    from penstock.channels.storage.reopening import ReopenArgs
+
     stamps = manual_clock(clock)
     writer, found = opening.open_end(
         channel.kind, channel, options, codec, lambda fd, path: _native.ring_writer(fd, path, stamps)
@@ -87,6 +90,8 @@ def open_subscription(
     **options: Any,
 ) -> NativeSubscription:
     """A subscription. Without a channel it makes one that stays open until the first publication."""
+    from penstock.channels import handles
+
     name, position = opening.start_of(start, ("newest",), last)
     looking, ends = seconds(spin, "spin"), flag(until_end, "until_end")
     newest = flag(conflate, "conflate")

@@ -22,9 +22,8 @@ from penstock.util import served_answers as answers
 from penstock.util.extras import explain_missing
 from penstock.util.patient_calls import PatientCalls
 from penstock.util.served_answers import Entry
+from penstock.util.uris import TLS_ROOTS, TOKEN_FILE
 
-SCHEMES = ("grpc", "grpc+tcp", "grpc+tls")
-TOKEN_FILE, TLS_ROOTS = "PENSTOCK_TOKEN_FILE", "PENSTOCK_TLS_ROOTS"
 PIECE = 1 << 20  # bytes of one result at most
 CALL_SECONDS = 20.0  # that one call may take
 READ_BYTES = 16 << 20  # that one call may ask for

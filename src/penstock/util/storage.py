@@ -19,14 +19,12 @@ from typing import Any, ParamSpec, TypeVar
 from urllib.parse import unquote
 
 from penstock.errors import Invalid, PenstockError, SystemFailure
-from penstock.util import served_files
 from penstock.util.extras import explain_missing
+from penstock.util.uris import SCHEMES, SERVED, TLS_ROOTS, TOKEN_FILE, URI, is_remote, is_uri
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")
-SCHEMES = ("s3", *served_files.SCHEMES)
 RETRIES = 5
 _FORMS = {"file": "///ABSOLUTE/PATH", "s3": "//BUCKET/FOLDER"}  # else HOST:PORT
 
@@ -47,6 +45,8 @@ class Place:
     def fs(self) -> Any:
         """Its `pyarrow.fs.FileSystem`, or as much of one as readers need. One per process and storage."""
         if self.is_served:
+            from penstock.util import served_files  # it loads msgspec, and few programs read from a server
+
             return served_files.files_at("/".join(self.uri.split("/")[:3]))
         scheme = _scheme(self.uri)
         return _file_system(scheme, os.getpid(), () if scheme == "file" else _environment())
@@ -54,19 +54,13 @@ class Place:
     @property
     def is_served(self) -> bool:
         """Whether another process serves it: it can only be read."""
-        return _scheme(self.uri) in served_files.SCHEMES
+        return _scheme(self.uri) in SERVED
 
     def __truediv__(self, name: str) -> Place:
         return Place(f"{self.uri.rstrip('/')}/{name}", f"{self.path.rstrip('/')}/{name}")
 
     def __str__(self) -> str:
         return self.uri
-
-
-def is_remote(text: str | os.PathLike[str]) -> bool:
-    """Whether a text is a URI of an object storage or of a server."""
-    found = URI.match(os.fsdecode(text))
-    return found is not None and found[1].lower() in SCHEMES
 
 
 def text_of(given: str | os.PathLike[str], what: str) -> str:
@@ -103,12 +97,12 @@ def where(given: str | os.PathLike[str], what: str = "the place", *, to_write: b
             f"{what} is a URI of {scheme}, {text}: {meant}there are paths, file: and "
             f"{', '.join(f'{one}:' for one in SCHEMES)}. A folder of that name is ./{text}"
         )
-    served = scheme in served_files.SCHEMES
+    served = scheme in SERVED
     if "@" in rest.partition("/")[0]:
-        names = served_files.TOKEN_FILE if served else "AWS_ACCESS_KEY_ID …"
+        names = TOKEN_FILE if served else "AWS_ACCESS_KEY_ID …"
         raise Invalid(f"{what} is a URI with credentials in it: put them into the environment ({names})")
     if "?" in rest or "#" in rest:
-        names = f"{served_files.TOKEN_FILE}, {served_files.TLS_ROOTS}" if served else "AWS_REGION, AWS_ENDPOINT_URL …"
+        names = f"{TOKEN_FILE}, {TLS_ROOTS}" if served else "AWS_REGION, AWS_ENDPOINT_URL …"
         raise Invalid(f"{what} is a URI with options in it: put them into the environment ({names})")
     if served:
         return _of_server(scheme, rest, text, what, to_write=to_write)
@@ -128,11 +122,6 @@ def _of_server(scheme: str, rest: str, text: str, what: str, *, to_write: bool) 
             f"{what} is {text}, which shows an archive alone, to be read: name a folder, or s3://BUCKET/FOLDER"
         )
     return Place(f"{scheme}://{server}" + (f"/{path}" if path else ""), f"/{path}" if path else "")
-
-
-def is_uri(text: str) -> bool:
-    """Whether a text is a URI and no path: it has a scheme and a slash, or a scheme that this library knows."""
-    return URI.match(text) is not None or (text.partition(":")[0].lower() in ("file", *SCHEMES) and ":" in text)
 
 
 def _of_file_uri(text: str, what: str) -> str:

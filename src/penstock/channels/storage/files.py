@@ -12,9 +12,8 @@ import functools
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.channels.kind import Kind, nothing_beside
 from penstock.channels.registry import kind_named, kind_names
@@ -25,8 +24,7 @@ from penstock.errors import Invalid, NotFound, SystemFailure
 SLASH = "@"  # replaces the slashes of a name in file names; no name has an @
 
 
-@dataclass(frozen=True)
-class Stranger:
+class Stranger(NamedTuple):
     """A file in the channel folder with a name like a channel's that is not a channel. path: printable text, also if it is not UTF-8."""
 
     path: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.channels.storage.looking import ChannelLook, looks_at
 from penstock.channels.uri.channel import Channel
@@ -12,8 +12,7 @@ from penstock.errors import PenstockError
 FIRST, GROWTH = 1 << 12, 1 << 4
 
 
-@dataclass(frozen=True)
-class Held:
+class Held(NamedTuple):
     """What a channel keeps. seconds: since its oldest kept message was sent. is_all: nothing has been overwritten yet."""
 
     seconds: float

@@ -12,6 +12,7 @@ from penstock.channels.kind import Kind as Kind
 from penstock.channels.status import ChannelMember, ChannelStatus, Totals, latency_of
 from penstock.channels.storage import files, opening
 from penstock.channels.uri.channel import Channel
+from penstock.codecs.names import name_in
 from penstock.errors import NotFound
 
 PIXELS_EPOCH = 1 << 62
@@ -104,7 +105,7 @@ def _status(kind: Kind, channel: Channel, fd: int, place: str) -> ChannelStatus:
         path=path_in(channel, place),
         kind=channel.kind.name,
         state="open" if is_open else "ready",
-        codec=None if is_open else codecs.from_metadata(found["metadata"], place).kind,
+        codec=None if is_open else name_in(found["metadata"], place),
         totals=Totals(*[0] * 10) if is_open else Totals(**found["totals"]),
         members=tuple(ChannelMember.of(member) for member in found["members"]),
         capacity=0 if is_open else found["capacity"],
@@ -130,15 +131,16 @@ def describe(kind: Kind, channel: Channel, *, pixels: bool = False) -> dict[str,
 
 def describe_file(kind: Kind, channel: Channel, fd: int, *, pixels: bool = False) -> dict[str, Any]:
     """The same of the channel whose file is open. `NotFound` if it has no first publication yet."""
-    return _description(kind, channel, about(kind, fd, opening.place_of(channel)), pixels=pixels)
+    return description(kind, channel, about(kind, fd, opening.place_of(channel)), pixels=pixels)
 
 
 def describe_opened(kind: Kind, channel: Channel, handle: Any, *, pixels: bool = False) -> dict[str, Any]:
     """The same of the channel that a compiled handle has open, whatever has its name now."""
-    return _description(kind, channel, about_opened(kind, handle), pixels=pixels)
+    return description(kind, channel, about_opened(kind, handle), pixels=pixels)
 
 
-def _description(kind: Kind, channel: Channel, found: dict[str, Any], *, pixels: bool) -> dict[str, Any]:
+def description(kind: Kind, channel: Channel, found: dict[str, Any], *, pixels: bool = False) -> dict[str, Any]:
+    """The same from what `about` found."""
     if "open" in found:
         raise NotFound(
             errno.ENOENT, f"{channel} has no first publication yet, so its options are not decided: publish to it first"

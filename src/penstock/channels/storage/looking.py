@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._native import core as _native
@@ -34,14 +37,25 @@ class Copied(NamedTuple):
 class ChannelLook:
     """A look at one channel, whatever gets its name later. One thread at a time.
 
-    epoch: of the positions. codec: as a recording keeps it. has_claims: whether programs claim positions before they write, and may die then.
+    epoch: of the positions. codec: gives it, for those who ask. has_claims: whether programs claim positions before they write, and may die then.
     """
 
     def __init__(
-        self, channel: Channel, look: _native.Look, codec: dict[str, Any], epoch: int, *, has_claims: bool = True
+        self,
+        channel: Channel,
+        look: _native.Look,
+        codec: Callable[[], dict[str, Any]],
+        epoch: int,
+        *,
+        has_claims: bool = True,
     ) -> None:
-        self.channel, self.codec, self.epoch, self.has_claims = channel, codec, epoch, has_claims
-        self._look = look
+        self.channel, self.epoch, self.has_claims = channel, epoch, has_claims
+        self._look, self._codec = look, codec
+
+    @functools.cached_property
+    def codec(self) -> dict[str, Any]:
+        """As a recording keeps it."""
+        return self._codec()
 
     def end(self) -> int:
         """The position behind the newest message."""
@@ -77,7 +91,10 @@ def looks_at(channel: Channel) -> list[ChannelLook]:
     """A look at each session that this machine keeps apart; of most kinds one at the channel, if it is there."""
     memory = channel.kind.memory
     if memory is not None and memory.looks is not None:
-        return [ChannelLook(channel, one.look, one.codec, one.epoch, has_claims=False) for one in memory.looks(channel)]
+        return [
+            ChannelLook(channel, one.look, partial(getattr, one, "codec"), one.epoch, has_claims=False)
+            for one in memory.looks(channel)
+        ]
     found = look_at(channel)
     return [] if found is None else [found]
 
@@ -94,9 +111,13 @@ def look_at(channel: Channel) -> ChannelLook | None:
         return None
     try:
         place = opening.place_of(channel)
-        described = inspection.describe_file(channel.kind, channel, fd)
+        found = inspection.about(channel.kind, fd, place)
+        if "open" in found:
+            return None
         look = memory.look(fd, place)
-        return ChannelLook(channel, look, described["codec"], look.epoch)
+        return ChannelLook(
+            channel, look, lambda: inspection.description(channel.kind, channel, found)["codec"], look.epoch
+        )
     except NotFound:
         return None
     finally:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from penstock._native import core as _native
 from penstock.errors import NotFound
@@ -27,8 +26,7 @@ class Channel(Protocol):
         """Its kind, which has a name too."""
 
 
-@dataclass(frozen=True)
-class _Place:
+class _Place(NamedTuple):
     fd: int
     gate: _native.Gate
 

@@ -9,7 +9,7 @@ import typer
 import penstock
 from penstock.channels.status import ChannelStatus
 from penstock.channels.uri.wildcards import is_pattern
-from penstock.cli.channels import top_columns
+from penstock.cli.channels import facts
 from penstock.cli.channels.names import AsJson, names
 from penstock.cli.ending import reason
 from penstock.cli.terminal import output
@@ -42,7 +42,7 @@ def ls(
     found = penstock.list_channels(channels or "*")
     if json:
         for status in found:
-            print(output.as_json({**vars(status), "held_s": top_columns.held_seconds(status.channel)}))
+            print(output.as_json({**vars(status), "held_s": facts.held_seconds(status.channel)}))
         return
     if not found and channels:
         output.say(f"no channel is {' or '.join(channels)}")
@@ -58,13 +58,13 @@ def ls(
         t = status.totals
         rows.add_row(
             status.channel,
-            top_columns.codec(status),
+            facts.codec(status),
             output.size(status.size),
             str(status.writers),
             str(status.readers),
             output.count(t.messages_sent),
             output.size(t.bytes_sent),
-            top_columns.holds(top_columns.held_seconds(status.channel)),
+            facts.holds(facts.held_seconds(status.channel)),
             output.size(status.lag),
             output.count(t.back_pressure),
             output.size_or_unknown(t.bytes_lost),

@@ -125,7 +125,8 @@ def _input(file: Path | None) -> contextlib.AbstractContextManager[IO[bytes]]:
 
 def _messages(source: IO[bytes], kind: str) -> Iterator[Any]:
     """The input's lines, as messages for a codec of that kind."""
-    import msgspec
+    if kind != "bytes":
+        import msgspec
 
     sent = 0
     for number, line in enumerate(source, 1):

@@ -15,8 +15,9 @@ import penstock
 from penstock.channels.status import peer_text
 from penstock.channels.uri.wildcards import is_pattern
 from penstock.channels.waits.words import wait_text
+from penstock.cli.channels.facts import held_seconds
 from penstock.cli.channels.members import member_command
-from penstock.cli.channels.top_columns import COLUMNS, SORTS, Column, held_seconds
+from penstock.cli.channels.top_columns import COLUMNS, SORTS, Column
 from penstock.cli.terminal import output, screen
 from penstock.cli.terminal.fitting import cut, shortened
 from penstock.front.counters import Count, Counts

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.channels.status import ChannelStatus
-from penstock.channels.storage.holding import held
-from penstock.channels.uri.opener import parse
 from penstock.channels.waits.words import seconds_text
+from penstock.cli.channels.facts import codec, holds
 from penstock.cli.terminal import output
 from penstock.watch.rates import Rate
 
@@ -49,23 +46,6 @@ def waits(rate: Rate) -> str:
 def quantile(share: float) -> Callable[[Rate], float | None]:
     """The latency since the last refresh that this share of the messages did not exceed. None without messages."""
     return lambda rate: None if rate.latency is None else rate.latency.quantile_ns(share)
-
-
-def holds(seconds: float | None) -> str:
-    """How far back the messages reach that a channel keeps."""
-    return "–" if seconds is None else output.duration(seconds * 1e9)
-
-
-def held_seconds(channel: str) -> float | None:
-    """How far back they reach; None if it keeps none, or if that is not known."""
-    found = held(parse(channel), time.time_ns())
-    return None if found is None else found.seconds
-
-
-def codec(status: ChannelStatus) -> str:
-    """The channel's codec, and of a log that keeps last values their key and number."""
-    name = status.codec or "(open)"
-    return name if status.last is None else f"{name}, last {status.last}: {output.count(status.details['last_values'])}"
 
 
 P50, P99 = quantile(0.5), quantile(0.99)

@@ -14,6 +14,7 @@ from penstock.cli import ending
 from penstock.cli.tables import engines
 from penstock.cli.terminal import output, screen
 from penstock.util import storage
+from penstock.util.uris import is_remote
 
 if TYPE_CHECKING:
     from penstock.tables.lake import Lake, Missing
@@ -28,7 +29,7 @@ def opened(places: Sequence[Any], *, strict: bool) -> Lake:
 
     found: dict[str, Any] = {}
     for place in places:
-        if not storage.is_remote(place) and Path(place).is_file():
+        if not is_remote(place) and Path(place).is_file():
             raise penstock.NotFound(f"{output.path(place)} is neither an archive nor tables")
         served = storage.where(place).is_served  # so it is no folder of tables
         what = "archive" if served or not reading.names(str(place)) else "tables"

@@ -7,14 +7,16 @@ import re
 import textwrap
 from collections.abc import Sequence
 
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+CONTROL = r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
 GAP = 2
 READABLE = 24  # letters of a name for which other columns are left out
 
 
 def printable(text: str) -> str:
     """A text without control characters: a newline as \\n, an escape as \\x1b."""
-    return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    if text.isprintable():
+        return text
+    return re.sub(CONTROL, lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def cut(text: str, width: int) -> str:

@@ -71,9 +71,8 @@ def _key(key: Any) -> str:
 
 
 def _special(value: Any) -> Any:
-    import numpy as np
-
-    if isinstance(value, np.ndarray | np.generic):
+    numpy = sys.modules.get("numpy")  # there is no value of NumPy's without it
+    if numpy is not None and isinstance(value, numpy.ndarray | numpy.generic):
         return _numpy(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return text(value)

@@ -11,7 +11,7 @@ from numpy import frombuffer
 
 from penstock._native import core as _native
 from penstock.channels.checks import whole
-from penstock.codecs import Codec, buffers, values
+from penstock.codecs import Codec, buffers, encoding, values
 from penstock.codecs.frames import FrameFormat, dtype_name, plain_header
 from penstock.errors import Corrupt, Invalid
 
@@ -198,7 +198,7 @@ class OpenFrame(_native.OpenedFrame):
             header = b"" if kind.header is None else _one_record(self.header, kind.header)
             if not isinstance(self.meta, dict):
                 raise Invalid(f"meta is {self.meta!r}: it must be a dictionary")
-            fields = header + (values.to_json(self.meta) if self.meta else b"")
+            fields = header + (encoding.to_json(self.meta) if self.meta else b"")
             sizes = kind.sizes_of(self.shape, self._number)
             length = math.prod(self.shape) * kind.dtypes[self._number].itemsize
             _native.describe_frame(self, id, begun, ended, fields, sizes, length)

@@ -23,6 +23,7 @@ from penstock.channels.storage import files, reopening
 from penstock.channels.storage.reopening import ReopenArgs
 from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
+from penstock.codecs.names import name_in
 from penstock.errors import Corrupt, Invalid, PenstockError
 from penstock.kinds.udp import hosts as udp_hosts
 from penstock.kinds.udp import options as udp_options
@@ -66,7 +67,7 @@ class Session:
 def _session(found: dict[str, Any], channel: str) -> Session:
     codec = None
     with contextlib.suppress(Corrupt):  # a foreign session may announce anything
-        codec = codecs.from_metadata(found["description"], channel).kind if found["description"] else None
+        codec = name_in(found["description"], channel) if found["description"] else None
     return Session(
         session=found["session"],
         initial_term_id=found["initial_term_id"],

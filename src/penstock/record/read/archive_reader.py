@@ -38,13 +38,13 @@ from penstock.util.clock import Clock, SystemClock
 from penstock.util.durable import own_errors
 from penstock.util.extras import explain_missing
 from penstock.util.patient_calls import in_time
-from penstock.util.storage import is_uri, text_of, where
+from penstock.util.storage import text_of, where
 from penstock.util.strict import Strict, checks_names
 from penstock.util.units import Moment, interval
+from penstock.util.uris import is_uri
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
 
 COLUMNS_READ = ("position", "timestamp_ns", "session", "payload")
 COLUMNS_REPLAYED = (*COLUMNS_READ, "lost")

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from penstock import codecs
 from penstock._native import core as _native
 from penstock.channels.status import ChannelMember, ChannelStatus, Totals, latency_of
 from penstock.channels.storage import files, opening
 from penstock.channels.uri.channel import Channel
+from penstock.codecs.names import name_in
 from penstock.errors import Corrupt, NotFound
 from penstock.kinds.udp import ended_logs, peers
 
@@ -135,7 +135,7 @@ def status(channel: Channel, handle: Any = None) -> ChannelStatus:
         path=str(folder / files.file_name(channel)),
         kind=channel.kind.name,
         state="ready" if logs or images else "open",
-        codec=codecs.from_metadata(known[0], str(channel)).kind if known else None,
+        codec=name_in(known[0], str(channel)) if known else None,
         size=sum(part["size"] for part in [*logs, *images, *([endpoint] if endpoint else [])]),
         created_ns=min(part["created_ns"] for part in [*logs, *([endpoint] if endpoint else [])]),
         capacity=max(
