@@ -100,7 +100,7 @@ def test_so_many_channels_are_remembered(archive, monkeypatch):
     assert len(archive._lister._channels) <= 2
 
 
-def test_a_long_list_of_removed_positions_is_seldom_written_again(tmp_path, monkeypatch, calls):
+def test_a_long_list_of_removed_positions_is_seldom_rewritten(tmp_path, monkeypatch, calls):
     monkeypatch.setattr(removed, "LONG", 1 << 10)
     again = calls(removed, "_write_again")
     for number in range(200):
