@@ -26,6 +26,7 @@ QUESTIONS = (
     "pipeline",
     "tables_growth",
     "growth",
+    "counts",
     "claims",
     "clock",
     "wakes",

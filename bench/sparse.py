@@ -1,21 +1,27 @@
 """Archives of any size that take no time to make and no disk: the index is whole, and the messages are holes in a sparse file.
 
-Opening, listing and planning read indexes only, so they cannot tell. A part of `bench.growth`.
+Opening, listing and planning read indexes only, so they cannot tell. A part of `bench.growth`; and of `bench.counts`: archives of many
+small recordings.
 """
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import statistics
 import struct
 import tempfile
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import penstock
 from penstock._native import core
 from penstock.record import plan
 from penstock.record.format import segment_totals
+from penstock.record.format.archive_folder import ArchiveFolder
 from penstock.record.format.folder import SEGMENT_TOTALS, RecordingFolder
 from penstock.record.format.sync_marker import SyncMarker
 
@@ -23,6 +29,9 @@ ARCHIVE_BYTES = (10**6, 10**7, 10**8, 10**9, 10**10, 5 * 10**10)
 QUICK_ARCHIVE_BYTES = ARCHIVE_BYTES[:3]
 SEGMENT, BLOCK = 128 << 20, 256 << 10  # as recorders write them
 MESSAGES = 240  # of a block
+SMALL: dict[str, Any] = {"term_length": 64 << 10, "max_members": 4}
+BY_API = 100  # of many recordings: recorders make so many, and the others are copies with numbers of their own
+AT_ONCE = 500  # channels of a recorder, which has five descriptors for each
 ENTRY = struct.Struct("<qIIqqqQIHHI")
 
 
@@ -97,3 +106,42 @@ def times(sizes: tuple[int, ...], rounds: int) -> dict[int, dict[str, float]]:
                     found[size][metric].append(ended - begun)
     shutil.rmtree(folder)
     return {size: {what: statistics.median(values) for what, values in costs.items()} for size, costs in found.items()}
+
+
+def record(archive: penstock.Archive, names: list[str]) -> None:
+    """A recording of one message of each, whose channel goes then."""
+    for some in (names[at : at + AT_ONCE] for at in range(0, len(names), AT_ONCE)):
+        for name in some:
+            with penstock.publish(name, codec="json", **SMALL) as pub:
+                pub.send({"value": 1})
+        archive.record(some, start="earliest").stop()
+        for name in some:
+            penstock.remove(name)
+
+
+@contextlib.contextmanager
+def many(count: int) -> Iterator[penstock.Archive]:
+    """An archive with so many recordings, ten of each channel."""
+    archive = penstock.Archive(tempfile.mkdtemp())
+    for number in range(1, min(count, BY_API) + 1):
+        record(archive, [f"log:c{number // 10}"])
+    first = archive.folders()[0]
+    about, mark, segment = first.describe(), first.mark(), first.segments()[0]
+    index = segment.index.read_bytes()
+    assert mark is not None
+    for number in range(BY_API + 1, count + 1):
+        path, channel = first.path.with_name(f"{number:08d}"), f"log:c{number // 10}"
+        made, lock = RecordingFolder.create(
+            path, replace(about, id=number, channel=channel, epoch=about.epoch + number)
+        )
+        head = sealed(index[:40] + struct.pack("<Q", number) + index[48:60])
+        (made.path / segment.index.name).write_bytes(head + index[64:])
+        shutil.copyfile(segment.data, made.path / segment.data.name)
+        made.write_mark(mark)
+        segment_totals.update(made, about.start_position)
+        made.unlock(lock)
+        assert {one.name for one in made.path.iterdir()} == {one.name for one in first.path.iterdir()}
+    archive.catalog.rebuild(ArchiveFolder(archive.path, create=False).rows())
+    assert not archive.verify(count)
+    yield archive
+    shutil.rmtree(archive.path)

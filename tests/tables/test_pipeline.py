@@ -12,7 +12,7 @@ import penstock.tables
 from penstock.tables import options, pipeline
 from penstock.tables.delta.places import Place
 from penstock.tables.delta.table import Table
-from penstock.tables.state import CACHE
+from penstock.tables.state import CACHE, State
 from tests.tables.tables_read import KEY, fill, is_whole, removals, rows
 
 
@@ -23,6 +23,21 @@ def test_each_message_once_in_any_number_of_runs(archive, out):
         assert pipeline.run(archive.path, out).rows == 0
     is_whole(out, "log:x", "log_x", 500)
     assert removals(out, "messages") == removals(out, "streams/log_x") == []
+
+
+def test_a_commit_of_many_streams_goes_through_the_state_once(archive, out, monkeypatch):
+    """Once for each stream, a run of many would take the square of their number."""
+    for number in range(5):
+        fill(archive, f"log:x{number}", 0, 10)
+    covered, cover = [], State.cover
+
+    def counted(self, rows=()):
+        covered.append(len(rows))
+        cover(self, rows)
+
+    monkeypatch.setattr(State, "cover", counted)
+    assert pipeline.run(archive.path, out).rows == 50
+    assert sorted(covered) == [1, 1, 1, 1, 1, 5]
 
 
 def test_a_purged_and_imported_recording_can_be_told_apart(archive, out):

@@ -293,6 +293,7 @@ class Pipeline:
         adds: dict[str, list[Added]] = {}
         schemas: dict[str, Any] = {}
         touched: dict[str, Stored] = {}
+        covered: dict[str, list[Row]] = {}
         rows, lost = 0, list[Row]()
         for (one, _), found, answer in zip(group, targets, answers, strict=True):
             if "error" in answer:
@@ -306,7 +307,9 @@ class Pipeline:
             ]
             for name, stored in found.items():
                 touched[stored.folder] = stored
-                stored.state.cover(one.channel, one.epoch, one.recording, answer["done"])
+                where = {"channel": one.channel, "epoch": one.epoch, "recording": one.recording}
+                read = ({**where, "start": low, "end": high} for low, high in answer["done"])
+                covered.setdefault(stored.folder, []).extend(read)
                 if name == STREAM_TABLE:
                     stored.state.codecs[recording_key(one.epoch, one.recording)] = one.codec
                     schemas[stored.folder] = of_stream(answer["contract"], inner(one.codec)["kind"])
@@ -314,6 +317,7 @@ class Pipeline:
                     adds.setdefault(stored.folder, []).append(Added.from_json(file))
                     rows += file[2] if name == MESSAGES_TABLE else 0
         for name, stored in touched.items():
+            stored.state.cover(covered[name])
             with folder.apart(stored):
                 stored.commit(adds.get(name, []), schema=schemas.get(name))
         return rows, lost

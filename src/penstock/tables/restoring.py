@@ -128,7 +128,7 @@ def _refill(stored: Stored, survey: ReadPlanner, there: dict[Key, Found], damage
                 )
     done += _not_in_archive(stored.state, there, planned, _before(stored))
     stored.state.done = done
-    stored.state.cover("", 0, 0, [])  # neighbours as one
+    stored.state.cover()  # neighbours as one
     return gone
 
 
@@ -153,7 +153,7 @@ def _keep(stored: Stored, survey: ReadPlanner, there: dict[Key, Found], before: 
             if key in there and len(there[key].part(low, high).positions):
                 gone.append(_predicate(*key, low, high))
     stored.state.done += _unknown(there, planned, known)
-    stored.state.cover("", 0, 0, [])
+    stored.state.cover()
     return gone
 
 

@@ -68,10 +68,9 @@ class State:
             found.setdefault((row["channel"], row["epoch"]), []).append((row["start"], row["end"]))
         return {key: intervals.union(parts) for key, parts in found.items()}
 
-    def cover(self, channel: str, epoch: int, recording: int, parts: Iterable[Interval]) -> None:
-        """Positions that were read."""
-        where = {"channel": channel, "epoch": epoch, "recording": recording}
-        self.done = _merge_neighbours([*self.done, *({**where, "start": low, "end": high} for low, high in parts)])
+    def cover(self, rows: Iterable[Row] = ()) -> None:
+        """Positions that were read, as rows of `done`. It goes through all rows that there are: once for a commit."""
+        self.done = _merge_neighbours([*self.done, *rows])
 
     def forget(self, info: RecordingInfo, cut: Truncation) -> None:
         """What was read of a recording behind a cut was not read."""

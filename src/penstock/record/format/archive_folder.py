@@ -60,6 +60,8 @@ class ArchiveFolder:
         self.catalog = Catalog(path / "catalog.sqlite", self.rows)
         self._channels: dict[str, str] = {}
         self._changed_ns = -1
+        self._begun = -1, 0  # when `recordings` changed as this object began a recording, and its number
+        self._purged = ""  # the greatest number of which this object has seen the mark
 
     @contextlib.contextmanager
     def removed_if_it_fails(self) -> Iterator[None]:
@@ -148,9 +150,15 @@ class ArchiveFolder:
 
     def folders(self) -> list[RecordingFolder]:
         """Every recording's folder, oldest first."""
+        return [RecordingFolder(self.recordings / name) for name in self._names()]
+
+    def newest_first(self) -> Iterator[RecordingFolder]:
+        """The same from the newest on, for those that do not need all."""
+        return (RecordingFolder(self.recordings / name) for name in reversed(self._names()))
+
+    def _names(self) -> list[str]:
         with os.scandir(self.recordings) as entries:
-            names = sorted(e.name for e in entries if is_number(e.name, DIGITS) and e.is_dir(follow_symlinks=False))
-        return [RecordingFolder(self.recordings / name) for name in names]
+            return sorted(e.name for e in entries if is_number(e.name, DIGITS) and e.is_dir(follow_symlinks=False))
 
     def of_channel(self, channel: str) -> list[RecordingFolder]:
         """The folders of a channel's recordings, oldest first. Each description is read once: it never changes. One that cannot be read
@@ -158,9 +166,9 @@ class ArchiveFolder:
         changed, known = os.stat(self.recordings).st_mtime_ns, self._channels
         if changed != self._changed_ns or SystemClock().now_ns() - changed < STABLE_NS:
             found: dict[str, str] = {}
-            for folder in self.folders():
+            for name in self._names():
                 with contextlib.suppress(PenstockError, OSError):
-                    found[folder.path.name] = known.get(folder.path.name) or folder.describe().channel
+                    found[name] = known.get(name) or RecordingFolder(self.recordings / name).describe().channel
             self._channels, self._changed_ns = found, changed
             known = found
         return [RecordingFolder(self.recordings / name) for name, of in known.items() if of == channel]
@@ -176,7 +184,7 @@ class ArchiveFolder:
 
     def begin(self, description: Description) -> tuple[RecordingFolder, Description, int]:
         """Begins a recording under the next free number: its folder, its description, its lock."""
-        number = self.last_number()
+        number = self._last_given()
         while True:
             number += 1
             numbered = replace(description, id=number)
@@ -184,7 +192,20 @@ class ArchiveFolder:
                 folder, lock = RecordingFolder.create(self.folder(number).path, numbered)
             except FileExistsError:
                 continue  # another recorder took it
+            self._begun = os.stat(self.recordings).st_mtime_ns, number
             return folder, numbered, lock
+
+    def _last_given(self) -> int:
+        """The same as `last_number`. All recordings are listed only if somebody else may have begun or purged one since this object's last:
+        so a recorder of many channels costs no more for each."""
+        changed, number = self._begun
+        # A change within the clock's tick may leave the folder's time as it was: the next number's mark shows a purge, its folder a recorder.
+        if os.stat(self.recordings).st_mtime_ns != changed or self._purged_mark(number + 1).exists():
+            return self.last_number()
+        return number
+
+    def _purged_mark(self, number: int) -> Path:
+        return self.recordings / f"{PURGED}{number:0{DIGITS}d}"
 
     def last_number(self) -> int:
         """The highest number that a recording has or had: no number is given twice."""
@@ -233,8 +254,13 @@ class ArchiveFolder:
         return True
 
     def _note_purged(self, name: str) -> None:
-        os.close(open_private(self.recordings / f"{PURGED}{name}", os.O_WRONLY))
-        for older in self.recordings.glob(f"{PURGED}*"):
+        """Marks the greatest number that was purged. Only the first call lists the folder: a mark that another process left is removed by
+        the first call of the next one."""
+        if self._purged >= name:
+            return  # a greater number has a mark, and keeps one
+        os.close(open_private(self._purged_mark(int(name)), os.O_WRONLY))
+        known, self._purged = self._purged, name
+        for older in [self.recordings / f"{PURGED}{known}"] if known else list(self.recordings.glob(f"{PURGED}*")):
             if older.name < f"{PURGED}{name}":
                 older.unlink(missing_ok=True)
 

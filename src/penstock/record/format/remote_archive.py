@@ -6,7 +6,7 @@ A recording exists once its description does. Knows names of recordings; `remote
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -88,6 +88,10 @@ class RemoteArchive(ArchiveFolder):
         with reaching():
             infos = paths[0].place.fs.get_file_info([path.place.path for path in paths])
         return [one for one, info in zip(found, infos, strict=True) if info.is_file]
+
+    def newest_first(self) -> Iterator[RecordingFolder]:
+        """The same from the newest on."""
+        return reversed(self.folders())
 
 
 class ReadAhead:

@@ -19,7 +19,7 @@ from penstock.record.format.intervals import Interval
 from penstock.util.durable import fsync_folder, naming_path, open_private, write_atomically
 
 NAME = "removed"
-LONG = 1 << 20  # bytes from which on the file is written again, with one line for each stream
+LONG = 1 << 20  # bytes from which on the file is written again, with one line for each stream, whenever it has doubled
 Stream = tuple[str, int]
 Positions = dict[Stream, list[Interval]]
 
@@ -32,8 +32,9 @@ def note(archive: Path, channel: str, epoch: int, parts: list[Interval]) -> None
     with naming_path(path):
         fd = _open_locked(path)
         try:
-            size = os.fstat(fd).st_size
-            if size > LONG:
+            size, line = os.fstat(fd).st_size, _line(channel, epoch, parts)
+            # At each power of two: with more streams than fit, it stays long, and a rewrite for each line costs all of them each time.
+            if size + len(line) >= LONG and (size + len(line)).bit_length() > size.bit_length():
                 _write_again(path, read(archive))
                 os.close(fd)
                 fd = _open_locked(path)
@@ -41,7 +42,7 @@ def note(archive: Path, channel: str, epoch: int, parts: list[Interval]) -> None
             end = _sound_end(os.pread(fd, size, 0)) if size and os.pread(fd, 1, size - 1) != b"\n" else size
             os.ftruncate(fd, end)  # removes a line that a killed writer did not finish
             behind = end > 0 and os.pread(fd, 1, end - 1) != b"\n"
-            os.pwrite(fd, b"\n" * behind + _line(channel, epoch, parts), end)
+            os.pwrite(fd, b"\n" * behind + line, end)
             os.fsync(fd)
         finally:
             os.close(fd)

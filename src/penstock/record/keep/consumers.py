@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
 import re
@@ -62,6 +64,22 @@ def write(archive: Path, consumer: Consumer) -> None:
 def read(archive: Path) -> list[Consumer]:
     """Every consumer. `Corrupt` if a progress file is damaged."""
     return [found for path in paths(archive) if (found := read_one(path)) is not None]
+
+
+def read_known(archive: Path) -> list[Consumer]:
+    """The same, for calls one after another: a progress file that has not changed since is not read again."""
+    found = []
+    for path in paths(archive):
+        with contextlib.suppress(FileNotFoundError):
+            about = path.stat()
+            found.append(_read_state(path, (about.st_ino, about.st_size, about.st_mtime_ns)))
+    return [one for one in found if one is not None]
+
+
+@functools.lru_cache(maxsize=8)
+def _read_state(path: Path, state: tuple[int, int, int]) -> Consumer | None:
+    """A consumer as its file is in a state."""
+    return read_one(path)
 
 
 def paths(archive: Path) -> list[Path]:

@@ -93,7 +93,7 @@ def removal_noter(folder: RecordingFolder) -> Callable[[str], None]:
 
 def check_read(archive: Path, folder: RecordingFolder, start: int = 0) -> None:
     """`Busy` if a consumer has yet to read messages of a recording from `start` on."""
-    waiting = consumers.read(archive)
+    waiting = consumers.read_known(archive)
     if not waiting:
         return
     about, parts = folder.describe(), parts_of(folder, start)
