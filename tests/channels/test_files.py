@@ -418,8 +418,9 @@ def test_too_few_descriptors_are_no_strange_files():
         for _ in range(10):
             try:
                 assert [status.channel for status in penstock.list_channels()] == ["log:a"]
-            except penstock.SystemFailure:
+            except penstock.SystemFailure as error:
                 refused += 1
+                assert str(error).endswith("Raise the limit of open files: ulimit -n")
             os.close(held.pop())
         assert 1 <= refused < 10  # without a descriptor for the folder, for its listing, for the channel
     finally:

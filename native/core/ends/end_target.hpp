@@ -4,6 +4,9 @@
 #include "ends/ends.hpp"
 #include "ends/wait.hpp"
 
+#include <algorithm>
+#include <utility>
+
 namespace penstock {
 
 inline void note_wait(End &end, uint64_t word) {
@@ -23,7 +26,7 @@ class EndTarget : public Target {
     }
     void sleep(int64_t ns) {
         if (end_ != nullptr) end_->sleep(expected_, ns);
-        else event_sleep(*event_, expected_, ns);
+        else event_sleep(*event_, expected_, brief_ ? std::min(ns, brief_ns) : ns);
     }
 
   protected:
@@ -33,13 +36,20 @@ class EndTarget : public Target {
         end_ = end.sleeps() ? &end : nullptr;
         noted_ = &end;
         event_ = &event;
-        expected_ = end_ != nullptr ? end_->prepare() : event_prepare(event);
+        // A notifier on this core needs no fence: the kernel's switch between the two orders all. One that has moved to another
+        // core may miss this announcement, so the sleep is brief. The next one is announced to all cores, which are interrupted
+        // for it.
+        brief_ = std::exchange(first_, false) && end_ == nullptr && event_woken_from_here(event);
+        expected_ = end_ != nullptr ? end_->prepare() : brief_ ? event_announce(event) : event_prepare(event);
     }
 
   private:
+    static constexpr int64_t brief_ns = 1'000'000;
+
     End *end_ = nullptr, *noted_ = nullptr; // pinned by the wait's Busy
     Atomic<uint32_t> *event_ = nullptr;
     uint32_t expected_ = 0;
+    bool first_ = true, brief_ = false; // this wait's first sleep; one that other cores do not know of
 };
 
 } // namespace penstock

@@ -23,13 +23,13 @@ class Mapping {
   public:
     Mapping(int fd, uint64_t size, bool writable) : size_(size) {
         void *around = mmap(nullptr, reserved(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (around == MAP_FAILED) fail_system("cannot reserve " + std::to_string(size) + " bytes of address space");
+        if (around == MAP_FAILED) fail("reserve address space for", size, errno);
         bytes_ = static_cast<uint8_t *>(around) + guard;
         const int allowed = writable ? PROT_READ | PROT_WRITE : PROT_READ;
         if (mmap(bytes_, size, allowed, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
             const int number = errno;
             munmap(around, reserved());
-            fail_system("cannot map " + std::to_string(size) + " bytes", number);
+            fail("map", size, number);
         }
     }
     ~Mapping() { munmap(bytes_ - guard, reserved()); }
@@ -42,8 +42,7 @@ class Mapping {
         from = (from + page - 1) / page * page;
         to = to / page * page;
         if (from >= to) return;
-        if (mprotect(bytes_ + from, to - from, PROT_READ) != 0)
-            fail_system("cannot protect " + std::to_string(to - from) + " bytes");
+        if (mprotect(bytes_ + from, to - from, PROT_READ) != 0) fail("protect", to - from, errno);
         protected_.emplace_back(from, to);
     }
     bool protects() const { return !protected_.empty(); }
@@ -65,6 +64,10 @@ class Mapping {
 
   private:
     static constexpr uint64_t guard = 64 * 1024; // a page of any machine
+    [[noreturn]] static void fail(const char *what, uint64_t size, int number) {
+        const char *advice = number == ENOMEM ? " (there may be too many mappings: sysctl vm.max_map_count)" : "";
+        fail_system(std::string("cannot ") + what + ' ' + std::to_string(size) + " bytes" + advice, number);
+    }
     uint64_t reserved() const { return ((size_ + guard - 1) & ~(guard - 1)) + 2 * guard; }
 
     uint8_t *bytes_;

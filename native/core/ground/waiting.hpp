@@ -24,7 +24,7 @@ inline constexpr int64_t end_interval_ns = 20'000'000;      // between two looks
 // A waiter does three things in this order: it announces itself, looks again for what it waits for, and sleeps on the value
 // returned here.
 inline uint32_t event_announce(Atomic<uint32_t> &event) {
-    // SYNC -: the word carries no data; the fence of event_announced, which follows, orders it
+    // SYNC -: the word carries no data; the fence of event_announced, which follows, orders it, or the sleep is brief (EndTarget)
     return event.set_bits(event_has_sleeper) | event_has_sleeper;
 }
 // Stands between announcing and looking. Of a sleeper and a notifier, at least one then sees the other. It costs a system call,
