@@ -92,6 +92,19 @@ void wait_wake() {
     });
 }
 
+void wait_wake_beside() { // a brief sleep that the notifier may have missed is over
+    Stage stage;
+    LogReader &reader = Stage::reader(1);
+    LogWriter &writer = Stage::writer(0);
+    offers(writer, 1, 2);
+    World::thread([&] {
+        Seen seen;
+        event_announce(reader.log().control().data.value);
+        if (const Message *message = reader.peek(); message != nullptr) seen.consume(reader, *message);
+        sleep_for(reader, seen, 2);
+    });
+}
+
 void two_sleep() {
     Stage stage;
     LogReader &one = Stage::reader(1), &two = Stage::reader(2);
@@ -255,6 +268,7 @@ const std::vector<Scenario> &log_members() {
         {"exclusive_alone", "at most one is exclusive", exclusive_alone},
         {"slot_changes_hands", "a slot's owner goes, another comes", slot_changes_hands},
         {"wait_wake", "no wake-up is lost", wait_wake},
+        {"wait_wake_beside", "nor where a notifier may not have seen the first sleep", wait_wake_beside},
         {"two_sleep", "two sleepers", two_sleep},
         {"two_wake", "two wakers", two_wake},
         {"writer_sleeps_for_room", "a writer sleeps until there is room", writer_sleeps_for_room},

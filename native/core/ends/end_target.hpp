@@ -44,7 +44,7 @@ class EndTarget : public Target {
     }
 
   private:
-    static constexpr int64_t brief_ns = 1'000'000;
+    static constexpr int64_t brief_ns = 10'000'000; // longer than a tick: an earlier timer is set anew for each sleep
 
     End *end_ = nullptr, *noted_ = nullptr; // pinned by the wait's Busy
     Atomic<uint32_t> *event_ = nullptr;
