@@ -104,8 +104,19 @@ def __getattr__(name: str) -> _Any:
         return _import_module(_MODULES[name])
     if name not in _HOMES:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}", name=name, obj=_import_module("penstock"))
-    found = globals()[name] = getattr(_import_module(f"penstock.{_HOMES[name]}"), name)
+    try:
+        found = globals()[name] = getattr(_import_module(f"penstock.{_HOMES[name]}"), name)
+    except MissingPackage as error:  # the name is there, for imports and for `help`: a call of it says what to install
+        return _unusable(name, str(error))
     return found
+
+
+def _unusable(name: str, why: str) -> _Any:
+    def missing(*_: object, **__: object) -> None:
+        raise MissingPackage(why)
+
+    missing.__name__, missing.__doc__ = name, why
+    return missing
 
 
 def __dir__() -> list[str]:

@@ -25,7 +25,7 @@ def main() -> None:
             return
         check_installed("typer", "rich", "psutil", what="the command penstock")
     except (MissingPackage, NotFound) as error:
-        sys.exit(f"penstock: {error}")
+        sys.exit(f"penstock: {getattr(error, 'strerror', None) or error}")
     gc.disable()  # modules are no garbage: a sixth of the CPU time would go into looking. `groups` enables it when the command is loaded
     from penstock.cli import main as command
 

@@ -6,7 +6,6 @@ works. Knows the compiled core's error codes; must never know a channel kind.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 
 from penstock._native import core as _native
@@ -114,10 +113,6 @@ class NotFound(PenstockError, FileNotFoundError):
 
 class SystemFailure(PenstockError, OSError):
     """A system call failed; `errno` says how."""
-
-    def __str__(self) -> str:
-        text = super().__str__()
-        return f"{text}. Raise the limit of open files: ulimit -n" if self.errno == errno.EMFILE else text
 
 
 _native.register_errors(

@@ -78,7 +78,7 @@ ERRORS = {
     "frames in PNG": ("frames", "penstock.Archive('here').record('frames:thin/f', pixels='png')", "pyarrow"),
     "a training set": ("datasets", "penstock.dataset('here', 'set', align='log:thin/e')"),
     "its rows": ("datasets", "penstock.open_dataset('set')"),
-    "a name of the front door": ("datasets", "from penstock import dataset"),
+    "a name of the front door": ("datasets", "from penstock import dataset as made; made()"),
     "deltalake": ("tables", "from penstock.export.delta import needed; needed()", "pyarrow"),
     "Arrow for Spark": ("spark", "import penstock.spark"),
     "Spark": ("spark", "from penstock.spark import session; session()", "pyarrow"),
@@ -194,6 +194,13 @@ def test_a_missing_package_is_one_sentence_with_its_extra(what, errors):
     assert warned == ""
     assert said.count("\n") == 1
     assert said.endswith(f": pip install 'penstock[{ERRORS[what][0]}]'\n")
+
+
+def test_names_that_need_a_package_can_be_looked_at_without_it(tmp_path):
+    program = "import inspect, penstock; print(len(inspect.getmembers(penstock)) > 40, penstock.lake.__doc__)"
+    done = run(program, folder=tmp_path)
+    told = "True penstock.tables needs pyarrow: pip install 'penstock[tables]'\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, told, "")
 
 
 def test_the_command_without_its_extra_says_what_to_install(tmp_path):

@@ -89,7 +89,7 @@ def test_a_session_without_a_descriptor_comes_when_there_is_one(uri, caplog):
                         sub.recv(timeout=0.2)
                 first.send(b"more")
                 assert sub.recv(timeout=PATIENCE) == b"more"
-                with pytest.raises(OSError, match="Too many open files.*: ulimit -n") as raised:
+                with pytest.raises(OSError, match="Too many open files") as raised:
                     penstock.publish(uri)
                 assert raised.value.errno == errno.EMFILE
             assert sub.recv(timeout=PATIENCE) == b"second"

@@ -1,12 +1,17 @@
 """An archive of many recordings: what a call about one of them does is no more than with few. Calls are counted, not time."""
 
+import fcntl
+import multiprocessing
+import os
+import shutil
+
 import pytest
 
 import penstock
-from penstock.record import Consumer, plan
+from penstock.record import Consumer
 from penstock.record.format import removed
 from penstock.record.format.archive_folder import PURGED, ArchiveFolder
-from penstock.record.format.folder import RecordingFolder
+from penstock.record.format.folder import Description, RecordingFolder
 from penstock.record.keep import consumers
 
 
@@ -49,14 +54,64 @@ def test_a_recorder_of_many_channels_lists_the_archive_once(archive, calls):
     assert len(listed) == 1
 
 
-def test_a_number_that_another_purged_meanwhile_is_not_given(archive):
+@pytest.mark.parametrize("tick", [False, True])
+def test_a_number_that_another_purged_meanwhile_is_not_given(archive, tick):
+    """tick: all of it within one tick of the clock that a folder's time has."""
     record(archive, "log:a")
-    other = penstock.Archive(archive.path)
+    other, folder = penstock.Archive(archive.path), archive.path / "recordings"
+    before = folder.stat()
     for number in (2, 3):
         record(other, "log:b")
         other.purge(number)
+    if tick:
+        os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
     record(archive, "log:a")
     assert [info.id for info in archive.list()] == [1, 4]
+
+
+def begin_and_purge(path, numbers):
+    files = ArchiveFolder(path, create=False)
+    given = []
+    for _ in range(60):
+        folder, description, lock = files.begin(Description(0, "log:x", 1, 0, 65536, 0, 1, 1))
+        given.append(description.id)
+        os.close(lock)
+        files.purge(folder, lambda _: None)
+    numbers.put(given)
+
+
+def test_recorders_at_once_get_each_number_once(archive):
+    context = multiprocessing.get_context("fork")
+    numbers = context.Queue()
+    recorders = [context.Process(target=begin_and_purge, args=(archive.path, numbers)) for _ in range(3)]
+    for recorder in recorders:
+        recorder.start()
+    given = [number for _ in recorders for number in numbers.get(timeout=60)]
+    for recorder in recorders:
+        recorder.join()
+    assert len(given) == len(set(given)) == 180
+
+
+def test_a_recorder_stopped_as_it_begins_holds_up_no_other(archive, monkeypatch):
+    monkeypatch.setattr("penstock.record.format.archive_folder.ALONE_S", 0.05)
+    record(archive, "log:a")
+    stopped = os.open(archive.path / "recordings", os.O_RDONLY)
+    fcntl.flock(stopped, fcntl.LOCK_EX)
+    record(archive, "log:a")
+    os.close(stopped)
+    record(archive, "log:a")
+    assert [info.id for info in archive.list()] == [1, 2, 3]
+
+
+def test_an_archive_that_is_made_anew_is_another(archive):
+    record(archive, "log:old")
+    archive.append("log:old", [b"1"])
+    shutil.rmtree(archive.path)
+    record(penstock.Archive(archive.path), "log:new")
+    assert archive.find("log:new").channel == "log:new"
+    assert [folder.describe().channel for folder in archive._files.of_channel("log:new")] == ["log:new"]
+    with pytest.raises(penstock.NotFound, match="it has log:new"):
+        archive.find("log:old")
 
 
 def test_purges_list_the_archive_once_and_leave_one_mark(archive, calls):
@@ -81,23 +136,6 @@ def test_a_channels_newest_recording_is_found_without_the_others(archive, calls)
     read.clear()
     assert penstock.Archive(archive.path).find("log:many8").id == 18
     assert len(read) == with_nine
-
-
-def test_descriptions_of_other_streams_are_read_once(archive, calls):
-    record(archive, *names(9))
-    plan(archive, channels={"log:many3"})
-    read = calls(RecordingFolder, "description_in")
-    (part,) = plan(archive, channels={"log:many3"})
-    assert part.recording == 4
-    assert {folder.number for folder, _ in read} == {4}
-
-
-def test_so_many_channels_are_remembered(archive, monkeypatch):
-    monkeypatch.setattr("penstock.record.read.lister.CHANNELS_MAX", 2)
-    record(archive, *names(5))
-    with pytest.raises(penstock.NotFound, match=r"it has log:many0, log:many1, log:many2, log:many3, log:many4$"):
-        archive.find("log:other")
-    assert len(archive._lister._channels) <= 2
 
 
 def test_a_long_list_of_removed_positions_is_seldom_rewritten(tmp_path, monkeypatch, calls):

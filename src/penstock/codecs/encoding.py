@@ -24,10 +24,12 @@ _UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError)
 
 def _plain(value: Any) -> Any:
     """NumPy's truth values, whole numbers, floats and texts as Python's, which are equal to them. TypeError for any other object."""
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, numpy.ndarray):
+    numpy = sys.modules.get("numpy")  # another thread may be importing it: then there is no value of its yet
+    array: Any = getattr(numpy, "ndarray", ())
+    scalar: Any = getattr(numpy, "generic", ())
+    if isinstance(value, array):
         raise TypeError(f"a NumPy array of {value.dtype}: send array.tolist(), or use penstock.array as the codec")
-    if numpy is not None and isinstance(value, numpy.generic):
+    if isinstance(value, scalar):
         found = value.item()
         if type(found) in (bool, int, float, str) and value.dtype.kind in "biufU":
             return found

@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.export.files import Exported, Outcome, export
+    from penstock.export.files import FORMS, Exported, Outcome, export
 
-__all__ = ["Exported", "Outcome", "export"]
+__all__ = ["FORMS", "Exported", "Outcome", "export"]
 
 
 def __getattr__(name: str) -> Any:

@@ -239,4 +239,9 @@ def problem_of_opening(error: OSError, name: str, at: int) -> str:
             return f"it belongs to group {about.st_gid}, which this process is not in: run chgrp {os.fstat(at).st_gid} on it"
         if error.errno == errno.EACCES and about.st_uid != os.geteuid():
             return f"it is private to user {about.st_uid}, who made it before the folder was shared: chmod 660 it, or remove it"
-    return str(error.strerror)
+    return reason(error)
+
+
+def reason(error: OSError) -> str:
+    """What the kernel says, and which limit to raise where this process has too many files open."""
+    return f"{error.strerror}: raise the limit, ulimit -n" if error.errno == errno.EMFILE else str(error.strerror)

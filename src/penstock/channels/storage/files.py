@@ -89,7 +89,7 @@ def opened_folder(*, create: bool) -> Iterator[int]:
     except FileNotFoundError as error:
         raise NotFound(errno.ENOENT, f"no channel exists yet: there is no folder {path}") from error
     except OSError as error:
-        why = str(error.strerror)
+        why = access.reason(error)
         if error.errno == errno.EACCES:
             why = f"{why}: {access.why_denied(path)}"
         elif path.is_symlink():

@@ -71,8 +71,8 @@ def _key(key: Any) -> str:
 
 
 def _special(value: Any) -> Any:
-    numpy = sys.modules.get("numpy")  # there is no value of NumPy's without it
-    if numpy is not None and isinstance(value, numpy.ndarray | numpy.generic):
+    numpy = sys.modules.get("numpy")  # another thread may be importing it: then there is no value of its yet
+    if isinstance(value, (getattr(numpy, "ndarray", ()), getattr(numpy, "generic", ()))):
         return _numpy(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return text(value)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import logging
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +40,8 @@ COPY_OF = "copy"  # the file of an archive that `replicate` makes: it has no rec
 PURGED = (
     ".purged."  # and the greatest number that was purged: a reader that still has it must not find another recording
 )
+ALONE_S = 1.0  # seconds that a recorder waits for another one that begins a recording
+PURGED_IN_A_TICK = 8  # recordings that can be begun and purged within 10 ms: each takes a millisecond or two
 
 
 class ArchiveFolder:
@@ -59,7 +63,7 @@ class ArchiveFolder:
             raise NotFound(f"there is no archive at {given}")
         self.catalog = Catalog(path / "catalog.sqlite", self.rows)
         self._channels: dict[str, str] = {}
-        self._changed_ns = -1
+        self._changed_ns, self._known_of = -1, ""
         self._begun = -1, 0  # when `recordings` changed as this object began a recording, and its number
         self._purged = ""  # the greatest number of which this object has seen the mark
 
@@ -161,8 +165,10 @@ class ArchiveFolder:
             return sorted(e.name for e in entries if is_number(e.name, DIGITS) and e.is_dir(follow_symlinks=False))
 
     def of_channel(self, channel: str) -> list[RecordingFolder]:
-        """The folders of a channel's recordings, oldest first. Each description is read once: it never changes. One that cannot be read
-        now is no channel's."""
+        """The folders of a channel's recordings, oldest first. Each description is read once: it never changes, unless the archive is made anew.
+        One that cannot be read now is no channel's."""
+        if (identity := self.identity()) != self._known_of:
+            self._channels, self._changed_ns, self._known_of = {}, -1, identity
         changed, known = os.stat(self.recordings).st_mtime_ns, self._channels
         if changed != self._changed_ns or SystemClock().now_ns() - changed < STABLE_NS:
             found: dict[str, str] = {}
@@ -184,25 +190,53 @@ class ArchiveFolder:
 
     def begin(self, description: Description) -> tuple[RecordingFolder, Description, int]:
         """Begins a recording under the next free number: its folder, its description, its lock."""
-        number = self._last_given()
-        while True:
-            number += 1
-            numbered = replace(description, id=number)
-            try:
-                folder, lock = RecordingFolder.create(self.folder(number).path, numbered)
-            except FileExistsError:
-                continue  # another recorder took it
-            self._begun = os.stat(self.recordings).st_mtime_ns, number
-            return folder, numbered, lock
+        with (
+            self._alone() as alone
+        ):  # another would begin one and purge it between the look for the last number and this recording's creation
+            number = self._last_given() if alone else self.last_number()
+            while True:
+                number += 1
+                numbered = replace(description, id=number)
+                try:
+                    folder, lock = RecordingFolder.create(self.folder(number).path, numbered)
+                except FileExistsError:
+                    continue  # another recorder took it
+                self._begun = (os.stat(self.recordings).st_mtime_ns, number) if alone else (-1, 0)
+                return folder, numbered, lock
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Within it nobody else begins a recording here. False where that is not to be had: another was stopped within it, or there are no locks."""
+        fd = os.open(self.recordings, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        locked, end = False, time.monotonic() + ALONE_S
+        try:
+            while not locked:
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    locked = True
+                except BlockingIOError:
+                    if time.monotonic() > end:
+                        break
+                    time.sleep(0.001)
+                except OSError:
+                    break
+            yield locked
+        finally:
+            if locked:
+                fcntl.flock(fd, fcntl.LOCK_UN)  # also where a forked child has the descriptor
+            os.close(fd)
 
     def _last_given(self) -> int:
         """The same as `last_number`. All recordings are listed only if somebody else may have begun or purged one since this object's last:
         so a recorder of many channels costs no more for each."""
         changed, number = self._begun
-        # A change within the clock's tick may leave the folder's time as it was: the next number's mark shows a purge, its folder a recorder.
-        if os.stat(self.recordings).st_mtime_ns != changed or self._purged_mark(number + 1).exists():
-            return self.last_number()
-        return number
+        # Changes within a tick of the clock may leave the folder's time as it was. A recording that is there keeps its number anyway. Of those
+        # that were begun and purged since, the last one's mark is there, and a tick is too short for as many as are looked for.
+        if os.stat(self.recordings).st_mtime_ns == changed and not any(
+            self._purged_mark(number + ahead).exists() for ahead in range(1, PURGED_IN_A_TICK + 1)
+        ):
+            return number
+        return self.last_number()
 
     def _purged_mark(self, number: int) -> Path:
         return self.recordings / f"{PURGED}{number:0{DIGITS}d}"

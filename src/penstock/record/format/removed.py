@@ -19,7 +19,7 @@ from penstock.record.format.intervals import Interval
 from penstock.util.durable import fsync_folder, naming_path, open_private, write_atomically
 
 NAME = "removed"
-LONG = 1 << 20  # bytes from which on the file is written again, with one line for each stream, whenever it has doubled
+LONG = 1 << 20  # bytes from which on the file is written again, with one line for each stream, at each power of two
 Stream = tuple[str, int]
 Positions = dict[Stream, list[Interval]]
 

@@ -22,8 +22,6 @@ from penstock.record.format.truncations import Truncation
 from penstock.record.format.types import RecordingInfo
 from penstock.util.durable import is_shortage
 
-CHANNELS_MAX = 200_000  # recordings whose channels are remembered
-
 
 class Lister:
     """Reads an archive's folders. A `recording` is an id, or a channel's URI for its newest recording."""
@@ -31,7 +29,6 @@ class Lister:
     def __init__(self, files: ArchiveFolder) -> None:
         self._files = files
         self._caches: dict[Path, CoverageCache] = {}  # kept from plan to plan
-        self._channels: dict[str, str] = {}  # of recordings by the names of their folders: it never changes
 
     def all(self) -> list[RecordingInfo]:
         """Every recording, oldest first. A damaged one is among them and hides no other."""
@@ -51,7 +48,7 @@ class Lister:
         for path in [path for path in self._caches if path not in there]:
             self._caches.pop(path, None)
         for folder in folders:
-            if channels is not None and (channel := self._channel(folder)) and channel not in channels:
+            if channels is not None and (channel := _channel_of(folder)) and channel not in channels:
                 continue
             looked = self._read_folder(folder, self._cached_coverage)
             if looked is not None:
@@ -87,25 +84,13 @@ class Lister:
             return folder
         channels: dict[RecordingFolder, str | None] = {}
         for folder in self._files.newest_first():
-            channels[folder] = self._channel(folder)
+            channels[folder] = _channel_of(folder)
             if channels[folder] == recording:
                 return folder
         known = ", ".join(sorted({channel for channel in channels.values() if channel})) or "none"
         unread = [str(int(folder.path.name)) for folder, channel in reversed(channels.items()) if channel is None]
         more = f". The channel of {', '.join(unread)} cannot be read: verify shows the damage" if unread else ""
         raise NotFound(f"{self._files.path} has no recording of {recording}; it has {known}{more}")
-
-    def _channel(self, folder: RecordingFolder) -> str | None:
-        """A recording's channel. Its description is read once; None if it cannot be read now."""
-        name = folder.path.name
-        if (known := self._channels.get(name)) is not None:
-            return known
-        found = _channel_of(folder)
-        if found is not None:
-            if len(self._channels) >= CHANNELS_MAX:  # also those of recordings that were purged
-                self._channels.clear()
-            self._channels[name] = found
-        return found
 
     def number(self, recording: int | AnyChannel | None) -> int | None:
         """A recording's id, which need not exist; None for None."""

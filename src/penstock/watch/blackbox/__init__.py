@@ -1,6 +1,6 @@
 """The black box of a set of programs: it watches for triggers and takes snapshots. `penstock blackbox CONFIG` runs it.
 
-A public door: programs call `penstock.trigger`, or `install` to have unhandled exceptions trigger it.
+A public door, `penstock.blackbox` in programs: they call `penstock.trigger`, or `install` to have unhandled exceptions trigger it.
 """
 
 from __future__ import annotations
