@@ -23,19 +23,23 @@ with penstock.publish("log:first") as pub, penstock.subscribe("log:first") as su
     "pyzmq": "import zmq",
     "multiprocessing": "import multiprocessing.connection",
 }
-PROGRAM = """
+NOW = """
 import time
 def now():
     with open("/proc/self/smaps_rollup") as file:
         kib = next(int(line.split()[1]) for line in file if line.startswith("Rss:"))
     return time.process_time(), kib
-now()
+"""  # CPU time of a process in seconds, and its memory in KiB
+PROGRAM = (
+    NOW
+    + """now()
 before = now()
 {what}
 after = now()
 import json
 print(json.dumps([(after[0] - before[0]) * 1e3, after[1] / 1024, (after[1] - before[1]) / 1024]))
 """
+)
 
 COMMAND, WHOLE, PEAK = "a command, from start to end", "CPU of the process", "most memory"
 PARSER, LS, SUB = "typer and penstock", "penstock ls", "penstock sub"

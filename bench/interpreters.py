@@ -12,6 +12,7 @@ import statistics
 import sys
 from pathlib import Path
 
+from bench.imports import NOW
 from bench.ipc import own_channels
 from bench.report import Report
 from evidence.bounded import Failed, program
@@ -20,14 +21,10 @@ ROOT = Path(__file__).parents[1]
 COMPILING = 1800  # seconds in which the environments are made
 SLOWER = 1.3  # times the time under CPython 3.11
 OLDEST = "CPython 3.11"
-PROGRAM = """
-import importlib.util, json, sys, time
-
-def now():
-    with open("/proc/self/smaps_rollup") as file:
-        kib = next(int(line.split()[1]) for line in file if line.startswith("Rss:"))
-    return time.process_time(), kib
-
+PROGRAM = (
+    NOW
+    + """
+import importlib.util, json, sys
 now()
 before = now()
 import penstock
@@ -78,6 +75,7 @@ rows.append(["import penstock", "CPU of the import", (after[0] - before[0]) * 1e
 rows.append(["import penstock", "memory of the process", after[1] / 1024, "MB"])
 print(json.dumps(rows))
 """
+)
 
 
 def run(report: Report) -> None:

@@ -95,13 +95,18 @@ _HOMES = {
     "wait_async": "front.waiting",
     "why": "front.why",
 }
-_MODULES = {name: f"penstock.{name}" for name in ("record", "testing", "threads", "types")}  # public ones
-_MODULES["blackbox"] = "penstock.watch.blackbox"
+_MODULES = {  # public ones
+    "blackbox": "watch.blackbox",
+    "record": "record",
+    "testing": "testing",
+    "threads": "threads",
+    "types": "types",
+}
 
 
 def __getattr__(name: str) -> _Any:
     if name in _MODULES:
-        return _import_module(_MODULES[name])
+        return _import_module(f"penstock.{_MODULES[name]}")
     if name not in _HOMES:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}", name=name, obj=_import_module("penstock"))
     try:

@@ -242,6 +242,18 @@ def test_an_erasure_that_a_rule_forbids_changes_nothing(archive, out):
     assert rows_of(out) == {"messages": 20, "streams/log_x": 20, "streams/log_y": 0}
 
 
+def fill_both(archive, first, count):
+    for channel in ("log:x", "log:y"):
+        fill(archive, channel, first, count)
+
+
+def run_three_times(archive, out):
+    """Ten messages of each of two streams before each run."""
+    for step in range(3):
+        fill_both(archive, 10 * step, 10)
+        pipeline.run(archive.path, out)
+
+
 def break_a_file(table, way):
     path = min(table.glob("*.parquet"))
     path.unlink() if way == "gone" else path.write_bytes(path.read_bytes()[:20])
@@ -249,15 +261,11 @@ def break_a_file(table, way):
 
 @pytest.mark.parametrize("way", ["gone", "damaged"])
 def test_an_erasure_that_fails_costs_its_table_alone(archive, out, way):
-    for step in range(3):
-        for channel in ("log:x", "log:y"):
-            fill(archive, channel, 10 * step, 10)
-        pipeline.run(archive.path, out)
+    run_three_times(archive, out)
     break_a_file(out / "streams/log_x", way)
     with pytest.raises(penstock.Corrupt, match=r"table of log:x.*30 messages are elsewhere.*--rebuild"):
         keep.erase(out, "log:x")
-    for channel in ("log:x", "log:y"):
-        fill(archive, channel, 30, 5)
+    fill_both(archive, 30, 5)
     with pytest.raises(penstock.Corrupt, match="the table of log:x"):
         pipeline.run(archive.path, out)
     assert len(rows(out, "messages")) == 40
@@ -288,15 +296,11 @@ def test_a_cut_that_fails_costs_its_table_alone(archive, out, way):
 
 @pytest.mark.parametrize("way", ["gone", "damaged"])
 def test_an_erasure_that_fails_at_messages_stops_nothing(archive, out, way):
-    for step in range(3):
-        for channel in ("log:x", "log:y"):
-            fill(archive, channel, 10 * step, 10)
-        pipeline.run(archive.path, out)
+    run_three_times(archive, out)
     break_a_file(out / "messages", way)
     with pytest.raises(penstock.Corrupt, match=r"still in .*messages.*a table that you remove is built again"):
         keep.erase(out, "log:x")
-    for channel in ("log:x", "log:y"):
-        fill(archive, channel, 30, 5)
+    fill_both(archive, 30, 5)
     for _ in range(2):
         with pytest.raises(penstock.Corrupt, match=r"still in .*messages"):
             pipeline.run(archive.path, out)
@@ -311,10 +315,7 @@ def test_an_erasure_that_fails_at_messages_stops_nothing(archive, out, way):
 @pytest.mark.parametrize("way", ["gone", "damaged"])
 def test_files_that_cannot_be_joined_cost_their_table_alone(archive, out, monkeypatch, way):
     monkeypatch.setattr(keep, "FILES_MAX", 4)
-    for step in range(3):
-        for channel in ("log:x", "log:y"):
-            fill(archive, channel, 10 * step, 10)
-        pipeline.run(archive.path, out)
+    run_three_times(archive, out)
     break_a_file(out / "streams/log_x", way)
     for step in range(3, 5):
         for channel in ("log:x", "log:y"):
