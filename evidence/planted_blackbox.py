@@ -139,7 +139,7 @@ def _mistakes_are_told_in_pythons_words() -> None:
 
 
 def _a_fifo_is_read_as_configuration() -> None:
-    from penstock.util import user_files
+    from penstock.util.files import user_files
 
     user_files._check = lambda path, mode: None
 

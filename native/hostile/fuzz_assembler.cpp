@@ -1,6 +1,6 @@
 // Any order of fragments: what comes out is what a plain list would give.
 #include "fuzz.hpp"
-#include "ground/assembler.hpp"
+#include "ground/messages/assembler.hpp"
 
 using namespace penstock;
 

@@ -1,6 +1,6 @@
 // A sync queue's message: whatever its lengths say, its parts lie inside it, and what was put together comes apart again.
 #include "fuzz.hpp"
-#include "ground/sync_message.hpp"
+#include "ground/messages/sync_message.hpp"
 
 using namespace penstock;
 

@@ -1,7 +1,7 @@
 // A channel in memory that each input finds as it was made.
 #pragma once
 
-#include "ground/mapping.hpp"
+#include "ground/files/mapping.hpp"
 
 #include <memory>
 #include <sys/mman.h>

@@ -6,7 +6,7 @@ import os
 import threading
 from pathlib import Path
 
-from penstock.util.durable import fresh_path, write_atomically
+from penstock.util.files.durable import fresh_path, write_atomically
 
 
 def test_names_are_unique_though_the_process_is_the_same():

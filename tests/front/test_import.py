@@ -40,7 +40,7 @@ with contextlib.redirect_stdout(io.StringIO()) as said:
 assert {!r} in said.getvalue()
 """
 ODD = ("concurrent.futures", "msgspec", "psutil", "pydantic", "rich", "starlette", "penstock.channels.network")
-LARGE = ("penstock.record", "penstock.spark", "penstock.tables", "penstock.util.storage", "penstock.watch")
+LARGE = ("penstock.record", "penstock.spark", "penstock.tables", "penstock.util.files.storage", "penstock.watch")
 ALLOWED = {"logging", "subprocess"}  # typer loads the latter
 
 

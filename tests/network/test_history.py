@@ -15,7 +15,7 @@ from ports import free_port
 import penstock
 from penstock.errors import EndOfStream, Invalid, NotFound, SystemFailure, TimedOut, Unsupported
 from penstock.kinds.udp.history.subscription import HistorySubscription
-from penstock.util.served_files import ServedFiles
+from penstock.util.files.served_files import ServedFiles
 
 LIMIT = 60  # seconds that a test waits for a message
 

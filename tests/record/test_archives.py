@@ -16,7 +16,7 @@ import penstock
 from penstock.record import plan
 from penstock.record.format.folder import RecordingFolder, _sum
 from penstock.record.write import writer as writer_module
-from penstock.util.durable import write_atomically
+from penstock.util.files.durable import write_atomically
 
 T = 1 << 16
 

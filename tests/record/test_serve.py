@@ -19,7 +19,7 @@ from penstock.cli import run
 from penstock.errors import Invalid, NotFound, SystemFailure, Unsupported
 from penstock.record import COLUMNS
 from penstock.record.format.remote import RemotePath
-from penstock.util.storage import where
+from penstock.util.files.storage import where
 
 flight = pytest.importorskip("pyarrow.flight")
 ALL = sorted(COLUMNS)

@@ -11,9 +11,9 @@ import pytest
 import penstock
 from penstock.cli import run
 from penstock.errors import SystemFailure
-from penstock.util import served_files
+from penstock.util.files import served_files
+from penstock.util.files.served_files import ServedFiles
 from penstock.util.patient_calls import Attempt, PatientCalls, Unfinished, within
-from penstock.util.served_files import ServedFiles
 
 flight = pytest.importorskip("pyarrow.flight")
 PATIENCE = 60

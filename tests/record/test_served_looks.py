@@ -17,7 +17,7 @@ from penstock.record.read.plan import plan
 from penstock.record.serve import looks
 from penstock.record.serve.files import ServedArchive
 from penstock.record.session_history import SessionHistory
-from penstock.util.served_files import ServedFiles
+from penstock.util.files.served_files import ServedFiles
 
 pytest.importorskip("pyarrow.flight")
 T = 1 << 16

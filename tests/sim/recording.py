@@ -31,7 +31,7 @@ from penstock.record.keep import restore as restore_module
 from penstock.record.keep import segment_repair as segment_repair_module
 from penstock.record.write import writer as writer_module
 from penstock.record.write.writer import RecordingWriter
-from penstock.util import durable as durable_module
+from penstock.util.files import durable as durable_module
 
 CHANNEL = "log:sim"
 # Where a channel's counters begin: somewhere harmless, and just before they could overflow.

@@ -17,7 +17,7 @@ from penstock.errors import Invalid, NotFound, Unsupported
 from penstock.export import export
 from penstock.record import COLUMNS, Consumer, ReadPlanner, intervals, plan
 from penstock.record.format import remote
-from penstock.util.storage import where
+from penstock.util.files.storage import where
 
 ALL = sorted(COLUMNS)
 
@@ -438,7 +438,7 @@ def test_export_from_there_to_there(archive, bucket, form, tmp_path):
         raw = file.read()
     if form == "delta":
         deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed")
-        from penstock.util.storage import delta_options
+        from penstock.util.files.storage import delta_options
 
         table = deltalake.DeltaTable(f"{bucket}/out/log_s", storage_options=delta_options(place))
         assert len(table.file_uris()) == 1

@@ -20,7 +20,7 @@ from evidence import anchors
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "design"
 SPELLED = ("ground/atomics.hpp", "ground/platform.hpp")  # the operations themselves
-NO_WORDS = ("ground/arrow_batch.hpp",)  # names there are those of columns, not of shared words
+NO_WORDS = ("ground/messages/arrow_batch.hpp",)  # names there are those of columns, not of shared words
 
 # The pages that may hold a number, by the folder of a function that carries it.
 PAGES_OF = {

@@ -14,7 +14,7 @@ def test_term_log_page_has_the_offsets_of_its_header():
 
 
 HEADER_WORDS = {
-    "ground/channel_header.hpp": {"Header": None},
+    "ground/files/channel_header.hpp": {"Header": None},
     "log/log_layout.hpp": {"LogWords": "log, sync"},
     "ring/ring_layout.hpp": {"RingWords": "ring, frames"},
     "frames/frame_layout.hpp": {"FrameWords": "frames"},

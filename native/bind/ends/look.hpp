@@ -4,9 +4,9 @@
 #include "bind/ground/arrow_capsules.hpp"
 #include "bind/ground/bind.hpp"
 
-#include "ground/arrow_batch.hpp"
-#include "ground/mapping.hpp"
-#include "ground/missing_span.hpp"
+#include "ground/files/mapping.hpp"
+#include "ground/messages/arrow_batch.hpp"
+#include "ground/messages/missing_span.hpp"
 
 #include <memory>
 #include <string>

@@ -2,8 +2,8 @@
 #include "bind/ground/arguments.hpp"
 #include "ends/ends.hpp"
 
-#include "ground/process_name.hpp"
-#include "ground/shared_folder.hpp"
+#include "ground/files/shared_folder.hpp"
+#include "ground/members/process_name.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -4,7 +4,7 @@
 
 #include "bind/ground/bind.hpp"
 
-#include "ground/message.hpp"
+#include "ground/messages/message.hpp"
 
 namespace penstock::bind {
 

@@ -1,7 +1,7 @@
 // Hands an Arrow batch to Python as the two capsules of the Arrow PyCapsule interface.
 #pragma once
 
-#include "ground/arrow_batch.hpp"
+#include "ground/messages/arrow_batch.hpp"
 
 #include <nanobind/nanobind.h>
 

@@ -2,7 +2,7 @@
 #include "bind/ground/bind.hpp"
 
 #include "ground/atomics.hpp"
-#include "ground/mapping.hpp"
+#include "ground/files/mapping.hpp"
 
 #include <string>
 #include <utility>

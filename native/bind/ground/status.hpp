@@ -3,8 +3,8 @@
 
 #include "bind/ground/bind.hpp"
 
-#include "ground/frame_header.hpp"
-#include "ground/open_channel.hpp"
+#include "ground/files/open_channel.hpp"
+#include "ground/messages/frame_header.hpp"
 #include "status/channel_status.hpp"
 
 namespace penstock::bind {

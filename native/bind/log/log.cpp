@@ -7,7 +7,7 @@
 #include "bind/log/last_ends.hpp"
 #include "ends/log_ends.hpp"
 
-#include "ground/open_channel.hpp"
+#include "ground/files/open_channel.hpp"
 #include "log/log_look.hpp"
 #include "log/term_log.hpp"
 #include "status/log_status.hpp"

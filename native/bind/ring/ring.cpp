@@ -4,7 +4,7 @@
 #include "bind/ring/ring_status.hpp"
 #include "ends/ring_ends.hpp"
 
-#include "ground/open_channel.hpp"
+#include "ground/files/open_channel.hpp"
 #include "ring/ring_look.hpp"
 
 #include <nanobind/stl/shared_ptr.h>

@@ -4,8 +4,8 @@
 
 #include "bind/ground/status.hpp"
 
-#include "ground/member_name.hpp"
-#include "ground/participants.hpp"
+#include "ground/members/member_name.hpp"
+#include "ground/members/participants.hpp"
 #include "ground/wait_note.hpp"
 
 #include <string>

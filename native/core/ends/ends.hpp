@@ -5,12 +5,12 @@
 #include "ends/gate.hpp"
 #include "ends/watch_set.hpp"
 
-#include "ground/arrow_batch.hpp"
-#include "ground/channel_file.hpp"
-#include "ground/latency.hpp"
+#include "ground/files/channel_file.hpp"
+#include "ground/files/latency.hpp"
+#include "ground/files/mapping.hpp"
 #include "ground/liveness.hpp"
-#include "ground/mapping.hpp"
-#include "ground/message.hpp"
+#include "ground/messages/arrow_batch.hpp"
+#include "ground/messages/message.hpp"
 #include "ground/wait_note.hpp"
 #include "threads/bridge.hpp"
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "ends/ring_ends.hpp"
-#include "ground/process_name.hpp"
+#include "ground/members/process_name.hpp"
 
 #include "frames/frame_reader.hpp"
 #include "frames/frame_writer.hpp"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "ends/ends.hpp"
-#include "ground/process_name.hpp"
+#include "ground/members/process_name.hpp"
 
 #include "log/log_reader.hpp"
 #include "log/log_writer.hpp"

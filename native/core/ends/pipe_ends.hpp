@@ -3,7 +3,7 @@
 #pragma once
 
 #include "ends/ends.hpp"
-#include "ground/process_name.hpp"
+#include "ground/members/process_name.hpp"
 
 #include "pipe/pipe_tap.hpp"
 

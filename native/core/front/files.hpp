@@ -4,7 +4,7 @@
 #pragma once
 
 #include "front/channel_name.hpp"
-#include "ground/shared_folder.hpp"
+#include "ground/files/shared_folder.hpp"
 
 #include <algorithm>
 #include <cerrno>

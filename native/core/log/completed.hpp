@@ -2,7 +2,7 @@
 // their bytes.
 #pragma once
 
-#include "ground/frame_header.hpp"
+#include "ground/messages/frame_header.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,9 +1,9 @@
 // A log channel's file: its creator's options, how the file is filled, how an opener checks it.
 #pragma once
 
-#include "ground/channel_file.hpp"
-#include "ground/frame_header.hpp"
-#include "ground/open_channel.hpp"
+#include "ground/files/channel_file.hpp"
+#include "ground/files/open_channel.hpp"
+#include "ground/messages/frame_header.hpp"
 #include "log/log_layout.hpp"
 
 namespace penstock {

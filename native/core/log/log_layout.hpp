@@ -3,9 +3,9 @@
 #pragma once
 
 #include "ground/cache_line.hpp"
-#include "ground/channel_header.hpp"
-#include "ground/deaths.hpp"
-#include "ground/latency.hpp"
+#include "ground/files/channel_header.hpp"
+#include "ground/files/latency.hpp"
+#include "ground/members/deaths.hpp"
 #include "log/last_layout.hpp"
 
 namespace penstock {

@@ -3,9 +3,9 @@
 // It repairs nothing: at the claim of a dead publication it ends. Argument: docs/design/term_log.md.
 #pragma once
 
-#include "ground/arrow_batch.hpp"
-#include "ground/assembler.hpp"
-#include "ground/missing_span.hpp"
+#include "ground/messages/arrow_batch.hpp"
+#include "ground/messages/assembler.hpp"
+#include "ground/messages/missing_span.hpp"
 #include "log/log_file.hpp"
 #include "log/log_room.hpp"
 #include "log/term_buffer.hpp"

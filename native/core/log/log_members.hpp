@@ -4,10 +4,10 @@
 #pragma once
 
 #include "ground/clock.hpp"
-#include "ground/counts.hpp"
-#include "ground/member_name.hpp"
-#include "ground/participants.hpp"
-#include "ground/process_name.hpp"
+#include "ground/files/counts.hpp"
+#include "ground/members/member_name.hpp"
+#include "ground/members/participants.hpp"
+#include "ground/members/process_name.hpp"
 #include "log/log_layout.hpp"
 #include "log/member_events.hpp"
 

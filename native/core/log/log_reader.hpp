@@ -3,8 +3,8 @@
 // above.
 #pragma once
 
-#include "ground/assembler.hpp"
-#include "ground/message.hpp"
+#include "ground/messages/assembler.hpp"
+#include "ground/messages/message.hpp"
 #include "log/completed.hpp"
 #include "log/term_log.hpp"
 

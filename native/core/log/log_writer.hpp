@@ -2,7 +2,7 @@
 // payloads of reserved frames may be written by several threads. Never sleeps: "no room" is a value.
 #pragma once
 
-#include "ground/message.hpp"
+#include "ground/messages/message.hpp"
 #include "log/term_log.hpp"
 
 namespace penstock {

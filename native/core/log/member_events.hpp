@@ -4,7 +4,7 @@
 #pragma once
 
 #include "ground/cache_line.hpp"
-#include "ground/member_name.hpp"
+#include "ground/members/member_name.hpp"
 #include "log/log_layout.hpp"
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 // docs/design/term_log.md.
 #pragma once
 
-#include "ground/frame_header.hpp"
+#include "ground/messages/frame_header.hpp"
 #include "log/log_layout.hpp"
 
 #include <algorithm>

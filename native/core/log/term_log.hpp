@@ -4,7 +4,7 @@
 // After Aeron's log buffers. Layout, orders and crash table: docs/design/term_log.md.
 #pragma once
 
-#include "ground/second_mapping.hpp"
+#include "ground/files/second_mapping.hpp"
 #include "log/log_file.hpp"
 #include "log/log_members.hpp"
 #include "log/log_repair.hpp"

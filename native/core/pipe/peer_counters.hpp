@@ -1,7 +1,7 @@
 // The counters in a peer's slot. Only the slot's owner adds to them.
 #pragma once
 
-#include "ground/counts.hpp"
+#include "ground/files/counts.hpp"
 #include "pipe/pipe_layout.hpp"
 
 namespace penstock {

@@ -4,9 +4,9 @@
 #pragma once
 
 #include "ground/clock.hpp"
-#include "ground/member_name.hpp"
-#include "ground/participants.hpp"
-#include "ground/process_name.hpp"
+#include "ground/members/member_name.hpp"
+#include "ground/members/participants.hpp"
+#include "ground/members/process_name.hpp"
 #include "pipe/peer_counters.hpp"
 #include "pipe/pipe_file.hpp"
 

@@ -1,8 +1,8 @@
 // The mapped file of a pipe channel: where its control words, its pipes and their bytes are. Knows no peer.
 #pragma once
 
-#include "ground/open_channel.hpp"
-#include "ground/second_mapping.hpp"
+#include "ground/files/open_channel.hpp"
+#include "ground/files/second_mapping.hpp"
 #include "pipe/pipe_layout.hpp"
 
 #include <memory>

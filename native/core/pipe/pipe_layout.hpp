@@ -2,11 +2,11 @@
 #pragma once
 
 #include "ground/cache_line.hpp"
-#include "ground/channel_file.hpp"
-#include "ground/deaths.hpp"
-#include "ground/frame_header.hpp"
-#include "ground/latency.hpp"
-#include "ground/open_channel.hpp"
+#include "ground/files/channel_file.hpp"
+#include "ground/files/latency.hpp"
+#include "ground/files/open_channel.hpp"
+#include "ground/members/deaths.hpp"
+#include "ground/messages/frame_header.hpp"
 
 namespace penstock {
 

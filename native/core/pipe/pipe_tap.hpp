@@ -3,7 +3,7 @@
 // docs/design/patterns.md.
 #pragma once
 
-#include "ground/sync_message.hpp"
+#include "ground/messages/sync_message.hpp"
 #include "pipe/pipe_peer.hpp"
 
 namespace penstock {

@@ -3,7 +3,7 @@
 // messages that a dead reader held can be given to another. Layout, orders and crash table: docs/design/shm_pipe.md.
 #pragma once
 
-#include "ground/message.hpp"
+#include "ground/messages/message.hpp"
 #include "ground/waiting.hpp"
 #include "pipe/pipe_layout.hpp"
 

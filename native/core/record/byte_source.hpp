@@ -3,7 +3,7 @@
 #pragma once
 
 #include "ground/error.hpp"
-#include "ground/mapping.hpp"
+#include "ground/files/mapping.hpp"
 
 #include <algorithm>
 #include <cstdint>

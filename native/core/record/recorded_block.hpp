@@ -1,7 +1,7 @@
 // Checks a recorded block and finds its frames, in one walk. Believes no byte that the block's checksum does not cover.
 #pragma once
 
-#include "ground/frame_header.hpp"
+#include "ground/messages/frame_header.hpp"
 #include "record/recording.hpp"
 
 #include <cstring>

@@ -4,7 +4,7 @@
 
 #include "ground/checksum.hpp"
 #include "ground/error.hpp"
-#include "ground/message.hpp"
+#include "ground/messages/message.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,8 +1,8 @@
 // Scans recordings: frames to whole messages to Arrow rows, batch by batch. Walks each block once.
 #pragma once
 
-#include "ground/arrow_batch.hpp"
-#include "ground/assembler.hpp"
+#include "ground/messages/arrow_batch.hpp"
+#include "ground/messages/assembler.hpp"
 #include "record/recorded_block.hpp"
 #include "record/segment_index.hpp"
 

@@ -5,9 +5,9 @@
 #pragma once
 
 #include "ground/clock.hpp"
-#include "ground/open_channel.hpp"
-#include "ground/participants.hpp"
-#include "ground/process_name.hpp"
+#include "ground/files/open_channel.hpp"
+#include "ground/members/participants.hpp"
+#include "ground/members/process_name.hpp"
 #include "ground/waiting.hpp"
 #include "ring/ring_layout.hpp"
 

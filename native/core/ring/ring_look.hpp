@@ -3,9 +3,9 @@
 // look goes on at the oldest place that the publication has noted and that is still there. Argument: docs/design/ring.md.
 #pragma once
 
-#include "ground/arrow_batch.hpp"
-#include "ground/mapping.hpp"
-#include "ground/missing_span.hpp"
+#include "ground/files/mapping.hpp"
+#include "ground/messages/arrow_batch.hpp"
+#include "ground/messages/missing_span.hpp"
 #include "ring/ring_layout.hpp"
 
 #include <algorithm>

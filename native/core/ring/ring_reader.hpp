@@ -3,7 +3,7 @@
 // at the newest end and counts what it missed.
 #pragma once
 
-#include "ground/message.hpp"
+#include "ground/messages/message.hpp"
 #include "ring/ring.hpp"
 
 #include <vector>

@@ -2,7 +2,7 @@
 // messages.
 #pragma once
 
-#include "ground/message.hpp"
+#include "ground/messages/message.hpp"
 #include "ring/ring.hpp"
 
 namespace penstock {

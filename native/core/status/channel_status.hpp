@@ -2,12 +2,12 @@
 // nothing is decided by it. Each kind reads its own file in its *_status.hpp.
 #pragma once
 
-#include "ground/channel_file.hpp"
-#include "ground/counts.hpp"
-#include "ground/deaths.hpp"
-#include "ground/latency.hpp"
+#include "ground/files/channel_file.hpp"
+#include "ground/files/counts.hpp"
+#include "ground/files/latency.hpp"
 #include "ground/liveness.hpp"
-#include "ground/member_name.hpp"
+#include "ground/members/deaths.hpp"
+#include "ground/members/member_name.hpp"
 
 #include <array>
 #include <optional>

@@ -2,7 +2,7 @@
 // before their body. Knows the log and nothing of its users; the model checker runs this very file. docs/design/sync_queue.md.
 #pragma once
 
-#include "ground/sync_message.hpp"
+#include "ground/messages/sync_message.hpp"
 #include "log/log_reader.hpp"
 #include "log/log_writer.hpp"
 

@@ -15,8 +15,8 @@ import penstock
 from penstock.channels.registry import kind_names
 from penstock.channels.uri.channel import FAKE
 from penstock.cli.terminal import output
+from penstock.util.files.uris import is_remote, is_uri
 from penstock.util.units import nanoseconds
-from penstock.util.uris import is_remote, is_uri
 
 NUMBER = re.compile("-?[0-9]{1,20}", re.ASCII)
 SECONDS_AT_MOST = 10**12  # a smaller number is meant as seconds: as nanoseconds it is a time in 1970
@@ -24,14 +24,14 @@ SECONDS_AT_MOST = 10**12  # a smaller number is meant as seconds: as nanoseconds
 
 def folder(text: str) -> Path:
     """A folder of recordings or tables, from an argument: a path or a `file:` URI; not another URI, and not a channel."""
-    from penstock.util import storage  # commands on channels do without
+    from penstock.util.files import storage  # commands on channels do without
 
     return Path(_place(text, storage.local))
 
 
 def place(text: str) -> Any:
     """A folder as for `folder`, or a URI of an object storage."""
-    from penstock.util import storage
+    from penstock.util.files import storage
 
     def read(given: str, what: str) -> Any:
         return storage.where(given, what).uri if is_remote(given) else storage.local(given, what)

@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import Invalid, SystemFailure
-from penstock.util.durable import fresh_path
-from penstock.util.storage import Place, reaching
+from penstock.util.files.durable import fresh_path
+from penstock.util.files.storage import Place, reaching
 
 SUFFIX = {"parquet": ".parquet", "arrow": ".arrow", "csv": ".csv"}
 COMPRESSIONS = {

@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.columns.parts import Part
 from penstock.errors import PenstockError
 from penstock.util.extras import check_installed
-from penstock.util.storage import Place, delta_options
+from penstock.util.files.storage import Place, delta_options
 
 
 def needed() -> None:

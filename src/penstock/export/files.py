@@ -23,9 +23,9 @@ from penstock.columns.parts import Part, check, table_name
 from penstock.errors import Invalid
 from penstock.export import delta, task
 from penstock.record import TIME_MAX, TIME_MIN, Moment, Range, ReadPlanner
-from penstock.util.durable import folder_beside, name_folder, name_place, own_errors, tell_damage
+from penstock.util.files.durable import folder_beside, name_folder, name_place, own_errors, tell_damage
+from penstock.util.files.storage import Place, reached, where
 from penstock.util.pool import Pool
-from penstock.util.storage import Place, reached, where
 from penstock.util.units import interval
 
 __all__ = ["FORMS", "Exported", "Outcome", "export"]

@@ -28,9 +28,9 @@ from penstock.export.mcap_codecs import CODEC
 from penstock.export.mcap_import import CHANNEL, Imported, Renamed, import_mcap
 from penstock.export.mcap_schemas import Form
 from penstock.record import TIME_MAX, TIME_MIN, Merged, Moment, Range, ReadPlanner, latched, merged
-from penstock.util.durable import fresh_path, own_errors, remove_left
 from penstock.util.extras import explain_missing
-from penstock.util.storage import path_of
+from penstock.util.files.durable import fresh_path, own_errors, remove_left
+from penstock.util.files.storage import path_of
 from penstock.util.units import interval
 
 __all__ = ["COMPRESSIONS", "Imported", "Renamed", "export_mcap", "import_mcap"]

@@ -26,10 +26,10 @@ from penstock.export.mcap_reading.records import Channel
 from penstock.export.mcap_schemas import Foreign, Form
 from penstock.export.mcap_tally import Tally
 from penstock.record import TIME_MAX, TIME_MIN, Moment, RecordingInfo
-from penstock.util import user_files
-from penstock.util.durable import own_errors
 from penstock.util.extras import check_installed
-from penstock.util.storage import path_of
+from penstock.util.files import user_files
+from penstock.util.files.durable import own_errors
+from penstock.util.files.storage import path_of
 from penstock.util.units import interval
 
 log = logging.getLogger("penstock")

@@ -16,8 +16,8 @@ from penstock.columns.parts import Unwritten, Writer
 from penstock.errors import PenstockError
 from penstock.record import TIME_MAX, TIME_MIN, Range
 from penstock.record.read import rows
-from penstock.util.durable import is_refusal, is_shortage, system_failure
-from penstock.util.storage import where
+from penstock.util.files.durable import is_refusal, is_shortage, system_failure
+from penstock.util.files.storage import where
 
 SAMPLE = 2000
 

@@ -45,8 +45,8 @@ from penstock.record.write.snapshot import Snapshot, Snapshotter, SnapshotWish
 from penstock.record.write.writer import PendingWriter, RecordingWriter, no_new_writers
 from penstock.util import units
 from penstock.util.clock import Clock
-from penstock.util.durable import own_errors
-from penstock.util.storage import local, text_of, where
+from penstock.util.files.durable import own_errors
+from penstock.util.files.storage import local, text_of, where
 
 if TYPE_CHECKING:
     from penstock.record.serve.server import Server

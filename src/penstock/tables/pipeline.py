@@ -35,7 +35,7 @@ from penstock.tables.state import Row, Stored, cut_predicate, sql_text
 from penstock.tables.work.engine import Engine, LocalEngine, Progress
 from penstock.tables.work.tasks import MESSAGES_TABLE, SAMPLE, STREAM_TABLE
 from penstock.util.errors_in_text import first_of
-from penstock.util.storage import where
+from penstock.util.files.storage import where
 
 log = logging.getLogger("penstock")
 COMMIT_RANGES = 64

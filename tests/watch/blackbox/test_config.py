@@ -20,7 +20,7 @@ from penstock.cli.tables.pipeline import _schemas as schemas
 from penstock.kinds.udp import keys
 from penstock.record.serve import server
 from penstock.spark.parsing import definitions
-from penstock.util import served_files, user_files
+from penstock.util.files import served_files, user_files
 from penstock.watch.blackbox import toml_words
 from penstock.watch.blackbox.config import Config, Trigger, load, read
 from penstock.watch.blackbox.expressions import Condition, MissingField

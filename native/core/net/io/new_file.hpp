@@ -2,8 +2,8 @@
 // shares it: a thread that serves a socket must not read the environment.
 #pragma once
 
-#include "ground/mapping.hpp"
-#include "ground/shared_folder.hpp"
+#include "ground/files/mapping.hpp"
+#include "ground/files/shared_folder.hpp"
 
 #include <cstdint>
 #include <fcntl.h>

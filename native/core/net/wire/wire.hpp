@@ -2,7 +2,7 @@
 // The bytes are those of Aeron's UDP transport. One header per noun has the rest. docs/design/network_log.md.
 #pragma once
 
-#include "ground/frame_header.hpp"
+#include "ground/messages/frame_header.hpp"
 
 #include <bit>
 #include <cstddef>

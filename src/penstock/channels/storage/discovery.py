@@ -19,7 +19,7 @@ from penstock.channels.uri.value import AnyChannel
 from penstock.channels.uri.wildcards import check_patterns, matches_any
 from penstock.errors import Mismatch, NotFound, PenstockError, Unsupported
 from penstock.util.clock import SystemClock
-from penstock.util.durable import is_shortage
+from penstock.util.files.durable import is_shortage
 
 _logger = logging.getLogger("penstock")
 _warned: set[files.Stranger] = set()

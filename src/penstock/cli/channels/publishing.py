@@ -15,7 +15,7 @@ import penstock
 from penstock.cli import arguments, ending
 from penstock.cli.channels.names import Channel
 from penstock.cli.terminal import output
-from penstock.util import user_files
+from penstock.util.files import user_files
 
 LONG_SLEEP = 3600.0
 

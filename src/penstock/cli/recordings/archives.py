@@ -18,7 +18,7 @@ from penstock.cli.arguments import ArchivePath, LocalArchivePath
 from penstock.cli.channels.names import is_awaited, names, nothing_yet
 from penstock.cli.terminal import output
 from penstock.record import Expired, RecordingInfo
-from penstock.util.storage import where
+from penstock.util.files.storage import where
 from penstock.util.units import shown
 
 LOOK_SECONDS = 0.1

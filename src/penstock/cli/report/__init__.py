@@ -23,7 +23,7 @@ from penstock.cli.report.streams import Stream as Stream
 from penstock.cli.terminal import output
 from penstock.cli.terminal.output import count, duration, size
 from penstock.util.extras import check_installed, explain_missing
-from penstock.util.uris import is_remote
+from penstock.util.files.uris import is_remote
 
 PAGE = Path(__file__).with_name("page.html")
 PERCENTILES = ((50.0, "p50"), (99.0, "p99"), (99.9, "p99.9"))

@@ -67,7 +67,7 @@ def write_arrow(found: Any, path: Path) -> None:
 def writing(path: Path) -> Iterator[Path]:
     """Around the writing of the file that it gives: it takes the place of `path` at the end, or of what `path` links to. A pipe or a device
     is written to. `SystemFailure` if it cannot be written."""
-    from penstock.util.durable import fresh_path
+    from penstock.util.files.durable import fresh_path
 
     is_file = path.is_file() or not path.exists()
     if is_file:

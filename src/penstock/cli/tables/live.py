@@ -13,8 +13,8 @@ import penstock
 from penstock.cli import ending
 from penstock.cli.tables import engines
 from penstock.cli.terminal import output, screen
-from penstock.util import storage
-from penstock.util.uris import is_remote
+from penstock.util.files import storage
+from penstock.util.files.uris import is_remote
 
 if TYPE_CHECKING:
     from penstock.tables.lake import Lake, Missing

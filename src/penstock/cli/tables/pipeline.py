@@ -15,8 +15,8 @@ import penstock
 from penstock.cli import arguments, ending
 from penstock.cli.tables import engines
 from penstock.cli.terminal import output
-from penstock.util import user_files
 from penstock.util.errors_in_text import first_of
+from penstock.util.files import user_files
 from penstock.util.units import seconds
 
 if TYPE_CHECKING:

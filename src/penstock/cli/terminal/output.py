@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from penstock.cli.terminal.fitting import fit_table, printable, table_width
 from penstock.cli.terminal.plain import as_json
+from penstock.util.files.uris import is_remote
 from penstock.util.markup import count, duration, size
-from penstock.util.uris import is_remote
 
 if TYPE_CHECKING:  # a command that prints nothing in colour does not load it
     from rich.console import Console

@@ -33,8 +33,15 @@ from penstock.export.datasets.streams import Stream, check_frames
 from penstock.export.datasets.writing import Column, RowWriter
 from penstock.record import TIME_MAX, TIME_MIN, Moment, ReadPlanner
 from penstock.record.archive import Archive
-from penstock.util.durable import folder_beside, name_folder, name_place, own_errors, tell_damage, write_atomically
-from penstock.util.storage import local
+from penstock.util.files.durable import (
+    folder_beside,
+    name_folder,
+    name_place,
+    own_errors,
+    tell_damage,
+    write_atomically,
+)
+from penstock.util.files.storage import local
 from penstock.util.units import interval, seconds
 
 CERTIFICATE = "certificate.json"

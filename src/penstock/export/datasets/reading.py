@@ -27,8 +27,8 @@ from penstock.codecs.frames import dtype_of_text
 from penstock.errors import Corrupt, Invalid, NotFound, Unsupported
 from penstock.export.datasets.building import CERTIFICATE, FORMAT, VERSION
 from penstock.export.datasets.workers import Share, worker
-from penstock.util.durable import own_errors
-from penstock.util.storage import local
+from penstock.util.files.durable import own_errors
+from penstock.util.files.storage import local
 from penstock.util.strict import near
 
 if TYPE_CHECKING:

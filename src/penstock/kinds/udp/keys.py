@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from penstock.errors import Invalid, SystemFailure
-from penstock.util import secret_file
+from penstock.util.files import secret_file
 
 VARIABLE = "PENSTOCK_KEY_FILE"
 LENGTH = 32  # bytes

@@ -21,7 +21,7 @@ from penstock.record.format.catalog import PATIENCE_SECONDS, Catalog, Row
 from penstock.record.format.folder import Description, RecordingFolder
 from penstock.record.format.numbers import is_number
 from penstock.util.clock import SystemClock
-from penstock.util.durable import (
+from penstock.util.files.durable import (
     free_name,
     fresh_path,
     fsync_folder,

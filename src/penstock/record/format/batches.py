@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from penstock._native import core as _native
 from penstock.errors import Corrupt
 from penstock.record.format.numbers import number_of, seal
-from penstock.util.durable import write_atomically
+from penstock.util.files.durable import write_atomically
 
 NAME = "batches"
 WRITERS = 1000  # the number of most recent writers whose entries are kept

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from penstock.errors import Busy, Corrupt, PenstockError, SystemFailure
 from penstock.util.clock import SystemClock
-from penstock.util.durable import free_name, fresh_path, make_folder
+from penstock.util.files.durable import free_name, fresh_path, make_folder
 
 log = logging.getLogger("penstock")
 

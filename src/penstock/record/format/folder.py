@@ -25,7 +25,7 @@ from penstock.record.format import sync_marker
 from penstock.record.format.numbers import is_number, number_of
 from penstock.record.format.sync_marker import SyncMarker
 from penstock.util.clock import SystemClock
-from penstock.util.durable import (
+from penstock.util.files.durable import (
     free_name,
     fresh_path,
     fsync_folder,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from penstock._native import core as _native
 from penstock.errors import Corrupt
 from penstock.record.format.numbers import number_of, seal
-from penstock.util.durable import write_atomically
+from penstock.util.files.durable import write_atomically
 
 NAME = "last"
 _FIELD, _ROW, _CRC = struct.Struct("<HI"), struct.Struct("<qqiI"), struct.Struct("<I")

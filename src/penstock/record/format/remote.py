@@ -32,8 +32,8 @@ from penstock.record.format.numbers import is_number
 from penstock.record.format.sync_marker import SyncMarker
 from penstock.util.clock import SystemClock
 from penstock.util.extras import explain_missing
-from penstock.util.served_files import Seen
-from penstock.util.storage import Place, reaching, where
+from penstock.util.files.served_files import Seen
+from penstock.util.files.storage import Place, reaching, where
 
 AT_ONCE = 32  # requests for indexes
 UNANSWERED = {  # errors of calls that went unanswered; those of an object storage have no number

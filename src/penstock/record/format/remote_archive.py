@@ -20,8 +20,8 @@ from penstock.record.format.folder import DESCRIPTION, RecordingFolder
 from penstock.record.format.numbers import is_number
 from penstock.record.format.remote import WHERE, RemoteFolder, RemotePath, is_away
 from penstock.record.format.served import Looks, ServedFolder
-from penstock.util.storage import Place, reaching, where
-from penstock.util.uris import is_remote
+from penstock.util.files.storage import Place, reaching, where
+from penstock.util.files.uris import is_remote
 
 READ_AHEAD = 8 << 20  # bytes of one request, where all of an object is read
 

@@ -16,7 +16,7 @@ from penstock._native import core as _native
 from penstock.errors import Corrupt
 from penstock.record.format import intervals
 from penstock.record.format.intervals import Interval
-from penstock.util.durable import fsync_folder, naming_path, open_private, write_atomically
+from penstock.util.files.durable import fsync_folder, naming_path, open_private, write_atomically
 
 NAME = "removed"
 LONG = 1 << 20  # bytes from which on the file is written again, with one line for each stream, at each power of two

@@ -16,7 +16,7 @@ from penstock.errors import Corrupt, PenstockError
 from penstock.record.format.coverage import Coverage, cut_short, unfit
 from penstock.record.format.folder import BLOCK, GAP, HOLE, SEGMENT_TOTALS, RecordingFolder, Segment
 from penstock.record.format.numbers import number_of, seal
-from penstock.util.durable import open_private
+from penstock.util.files.durable import open_private
 
 FIELDS = struct.Struct("<qqqqqqqqqqi")
 CRC = struct.Struct("<I")

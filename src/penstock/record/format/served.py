@@ -19,8 +19,8 @@ from penstock.record.format.folder import DESCRIPTION, Description, RecordingFol
 from penstock.record.format.numbers import is_number
 from penstock.record.format.remote import AT_ONCE, BytesReader, ObjectReader, RemoteFolder, RemotePath, fetch
 from penstock.record.format.sync_marker import SyncMarker
-from penstock.util.served_files import Seen
-from penstock.util.storage import Place, reaching
+from penstock.util.files.served_files import Seen
+from penstock.util.files.storage import Place, reaching
 
 INDEX_BYTES = 64 << 20  # of indexes that are kept
 

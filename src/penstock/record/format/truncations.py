@@ -14,7 +14,7 @@ from pathlib import Path
 from penstock._native import core as _native
 from penstock.errors import Corrupt
 from penstock.record.format.numbers import number_of, seal
-from penstock.util.durable import fsync_folder, naming_path, open_private
+from penstock.util.files.durable import fsync_folder, naming_path, open_private
 
 NAME = "cuts"
 _FIELDS = struct.Struct("<qQ")

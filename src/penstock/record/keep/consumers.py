@@ -15,7 +15,7 @@ from penstock._native import core as _native
 from penstock.channels.uri.wildcards import matches_any
 from penstock.errors import Corrupt, Invalid, NotFound
 from penstock.record.format.intervals import Interval, union
-from penstock.util.durable import make_folder, write_atomically
+from penstock.util.files.durable import make_folder, write_atomically
 
 FOLDER = "consumers"
 Stream = tuple[str, int]

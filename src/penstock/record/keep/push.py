@@ -23,7 +23,7 @@ from penstock.record.format.coverage import unfit
 from penstock.record.format.folder import BLOCK, DESCRIPTION, ENTRY, RecordingFolder, Segment
 from penstock.record.format.remote import BytesReader, ObjectReader, RemotePath
 from penstock.record.format.sync_marker import SyncMarker
-from penstock.util.storage import Place, reaching
+from penstock.util.files.storage import Place, reaching
 
 COPY_BYTES = 16 << 20
 Progress = Callable[[str, int, int], None]

@@ -35,7 +35,7 @@ from penstock.record.keep import catalog_repair, restore, segment_repair
 from penstock.record.keep.change import Repair
 from penstock.record.keep.segment_repair import SegmentRepair, as_holes, index_length
 from penstock.record.read.scan import FOR_EVER
-from penstock.util.durable import free_name, fsync_folder, naming_path, open_private, write_atomically
+from penstock.util.files.durable import free_name, fsync_folder, naming_path, open_private, write_atomically
 
 
 def repair(archive: ArchiveFolder, recording: int | None) -> list[Repair]:

@@ -25,8 +25,8 @@ from penstock.record.format.remote import BytesReader, place_of
 from penstock.record.format.served import index_bytes, look_at
 from penstock.record.format.sync_marker import SyncMarker
 from penstock.record.keep.push import Progress, Pushed
-from penstock.util.durable import fsync_folder, naming_path, open_private, remove_left, write_atomically
-from penstock.util.storage import reaching
+from penstock.util.files.durable import fsync_folder, naming_path, open_private, remove_left, write_atomically
+from penstock.util.files.storage import reaching
 
 PIECE = 16 << 20
 HEADER = _native.INDEX_HEADER_LENGTH

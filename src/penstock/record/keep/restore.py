@@ -15,7 +15,7 @@ from penstock._native import core as _native
 from penstock.record.format import segment_totals
 from penstock.record.format.folder import SEAL, RecordingFolder, Segment
 from penstock.record.keep import segment_repair
-from penstock.util.durable import fsync_folder, naming_path
+from penstock.util.files.durable import fsync_folder, naming_path
 
 PIECE = re.compile(r"(?P<stem>\d{20})\.(?P<kind>idx|seg)(\.from-(?P<at>\d+))?(\.\d+)?", re.ASCII)
 

@@ -16,7 +16,7 @@ import numpy as np
 from penstock._native import core as _native
 from penstock.record.format.folder import BLOCK, ENTRY, HOLE, SEAL, Description, RecordingFolder, Segment
 from penstock.util.clock import SystemClock
-from penstock.util.durable import free_name, fsync_folder, naming_path, open_private
+from penstock.util.files.durable import free_name, fsync_folder, naming_path, open_private
 
 MAGIC, VERSION = int.from_bytes(b"PNSTIDX1", "little"), 1
 _HEADER = struct.Struct("<QIIqiiQQ12x")  # of an index: docs/design/recording.md

@@ -22,7 +22,7 @@ from penstock.record.format.folder import (
 from penstock.record.format.sync_marker import SyncMarker
 from penstock.record.keep import catalog_repair, purge_guard, repair, restore
 from penstock.record.keep.segment_repair import index_length, length_of
-from penstock.util.durable import fsync_folder
+from penstock.util.files.durable import fsync_folder
 
 log = logging.getLogger("penstock")
 

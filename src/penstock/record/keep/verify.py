@@ -17,7 +17,7 @@ from penstock.record.format.coverage import cut_short
 from penstock.record.format.folder import COPY, DESCRIPTION, FOLLOWING, SEGMENT_TOTALS, Description, RecordingFolder
 from penstock.record.format.sync_marker import SyncMarker
 from penstock.record.keep import purge_guard
-from penstock.util.durable import is_refusal, is_shortage, system_failure
+from penstock.util.files.durable import is_refusal, is_shortage, system_failure
 
 log = logging.getLogger("penstock")
 

@@ -35,13 +35,13 @@ from penstock.record.read.plan import ReadPlanner
 from penstock.record.read.player import Played
 from penstock.record.read.scan import FOR_EVER, TIME_MAX, TIME_MIN, Scanner, span
 from penstock.util.clock import Clock, SystemClock
-from penstock.util.durable import own_errors
 from penstock.util.extras import explain_missing
+from penstock.util.files.durable import own_errors
+from penstock.util.files.storage import text_of, where
+from penstock.util.files.uris import is_uri
 from penstock.util.patient_calls import in_time
-from penstock.util.storage import text_of, where
 from penstock.util.strict import Strict, checks_names
 from penstock.util.units import Moment, interval
-from penstock.util.uris import is_uri
 
 if TYPE_CHECKING:
     import pyarrow as pa

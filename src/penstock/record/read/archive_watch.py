@@ -29,7 +29,7 @@ from penstock.record.read.plan import Lost, PlannedRecording, ReadPlanner, Strea
 from penstock.record.read.ranges import Range
 from penstock.record.read.scan import FOR_EVER, Scanner
 from penstock.util.clock import Clock
-from penstock.util.durable import own_errors
+from penstock.util.files.durable import own_errors
 from penstock.util.strict import Strict
 
 log = logging.getLogger("penstock")

@@ -20,7 +20,7 @@ from penstock.record.format.types import Connector, Recorded, RecordingInfo
 from penstock.record.read.replay import messages
 from penstock.record.read.scan import Scanner
 from penstock.util.clock import Clock
-from penstock.util.durable import system_failure
+from penstock.util.files.durable import system_failure
 from penstock.util.patient_calls import ASK_SECONDS, Attempt, Unfinished, in_time, within
 
 log = logging.getLogger("penstock")

@@ -20,7 +20,7 @@ from penstock.record.format.remote import RemoteFolder, is_away
 from penstock.record.format.served import is_there, look_at, unlooked
 from penstock.record.format.truncations import Truncation
 from penstock.record.format.types import RecordingInfo
-from penstock.util.durable import is_shortage
+from penstock.util.files.durable import is_shortage
 
 
 class Lister:

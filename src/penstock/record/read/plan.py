@@ -25,7 +25,7 @@ from penstock.record.format.types import RecordingInfo
 from penstock.record.read.lister import generations
 from penstock.record.read.ranges import Range
 from penstock.record.read.scan import FOR_EVER
-from penstock.util.durable import own_errors
+from penstock.util.files.durable import own_errors
 from penstock.util.units import nanoseconds
 
 log = logging.getLogger("penstock")

@@ -19,8 +19,8 @@ from penstock.record.format import removed
 from penstock.record.format.archive_folder import DIGITS, IDENTITY, ArchiveFolder
 from penstock.record.format.remote import place_of
 from penstock.record.serve.looks import is_of_recording, looked
-from penstock.util.served_answers import Entry, Kind
-from penstock.util.served_files import PIECE, READ_BYTES
+from penstock.util.files.served_answers import Entry, Kind
+from penstock.util.files.served_files import PIECE, READ_BYTES
 
 _OF_ARCHIVE = {IDENTITY, removed.NAME}
 _FOLDER = re.compile(r"(/recordings(/[0-9]{8})?)?", re.ASCII)
@@ -42,7 +42,7 @@ class Action(NamedTuple):
 
 
 class ServedArchive:
-    """The answers to the actions of `penstock.util.served_files`. Any thread may call."""
+    """The answers to the actions of `penstock.util.files.served_files`. Any thread may call."""
 
     def __init__(self, files: ArchiveFolder) -> None:
         self._files = files

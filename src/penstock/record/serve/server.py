@@ -19,9 +19,9 @@ from penstock.errors import Invalid, PenstockError, SystemFailure
 from penstock.record.format.archive_folder import DIGITS
 from penstock.record.read.archive_reader import ArchiveReader
 from penstock.record.serve.files import ServedArchive
-from penstock.util import secret_file, user_files
 from penstock.util.extras import explain_missing
-from penstock.util.served_files import is_loopback, read_token
+from penstock.util.files import secret_file, user_files
+from penstock.util.files.served_files import is_loopback, read_token
 
 with explain_missing("serving an archive"):
     import pyarrow as pa

@@ -31,7 +31,7 @@ from penstock.record.format.sync_marker import SyncMarker
 from penstock.record.format.types import Connector
 from penstock.record.write.spool import Spool
 from penstock.util.clock import Clock, ManualClock
-from penstock.util.durable import fsync_folder, naming_path, open_private
+from penstock.util.files.durable import fsync_folder, naming_path, open_private
 
 log = logging.getLogger("penstock")
 

@@ -23,7 +23,7 @@ from penstock.channels.uri.opener import open_handle, parse
 from penstock.channels.waiting import readiness
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError, TimedOut, Unsupported
 from penstock.util.clock import SystemClock
-from penstock.util.durable import make_folder, open_private, own_errors, write_atomically
+from penstock.util.files.durable import make_folder, open_private, own_errors, write_atomically
 from penstock.util.strict import Strict
 
 STATE, LOCK = "state.json", ".lock"

@@ -19,7 +19,7 @@ from penstock.record.format.types import Progress, Recorder
 from penstock.record.write.retention import Retention
 from penstock.record.write.writer import PendingWriter, RecordingWriter, no_new_writers
 from penstock.util.clock import Clock, SystemClock
-from penstock.util.durable import system_failure
+from penstock.util.files.durable import system_failure
 
 log = logging.getLogger("penstock")
 

@@ -21,7 +21,7 @@ from penstock.record.read.lister import Lister
 from penstock.record.write.opener import WriterOpener
 from penstock.record.write.writer import RecordingWriter
 from penstock.util.clock import Clock
-from penstock.util.durable import own_errors
+from penstock.util.files.durable import own_errors
 
 log = logging.getLogger("penstock")
 

@@ -19,7 +19,7 @@ from penstock.record.format.catalog import Row
 from penstock.record.format.folder import Description, RecordingFolder
 from penstock.record.format.sync_marker import SyncMarker
 from penstock.record.format.types import Progress, lost_messages
-from penstock.util.durable import fsync_folder, naming_path, open_private
+from penstock.util.files.durable import fsync_folder, naming_path, open_private
 
 log = logging.getLogger("penstock")
 

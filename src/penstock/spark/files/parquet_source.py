@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from penstock.spark.runtime.sail import arrow_schema
 from penstock.spark.runtime.workers import in_a_line
 from penstock.tables.delta.places import Place
-from penstock.util.storage import reaching
+from penstock.util.files.storage import reaching
 
 TASK_BYTES = 32 << 20
 BATCH_ROWS = 32768

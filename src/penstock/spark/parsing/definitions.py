@@ -18,7 +18,7 @@ from typing import Any
 from penstock.errors import Invalid, NotFound
 from penstock.spark.parsing.naming import BUILT_IN, PLAIN, Names
 from penstock.spark.parsing.statements import statements
-from penstock.util import user_files
+from penstock.util.files import user_files
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from penstock.channels.uri.wildcards import check_patterns, matches
 from penstock.errors import Invalid
 from penstock.record import TIME_MAX, TIME_MIN, ArchiveWatch, Range, ReadPlanner, intervals, nanoseconds
 from penstock.spark.source import offsets
-from penstock.util import storage
+from penstock.util.files import storage
 from penstock.util.units import LEAST, MOST, interval, seconds
 
 TYPES = {

@@ -31,7 +31,7 @@ from penstock.record import ArchiveWatch, Consumer, Lost, Range, intervals
 from penstock.spark.runtime.workers import in_a_line
 from penstock.spark.source.offsets import Offset, Positions, positions_to_json
 from penstock.spark.source.options import Request
-from penstock.util.uris import is_remote
+from penstock.util.files.uris import is_remote
 
 log = logging.getLogger("penstock")
 

@@ -24,7 +24,7 @@ from penstock.errors import Invalid, NotFound
 from penstock.record.write.outbox import Outbox, check_target
 from penstock.spark.source import staging
 from penstock.spark.source.staging import Encoding
-from penstock.util.storage import local
+from penstock.util.files.storage import local
 
 SHARED = ("channel", "archive", "path", "codec", "timeColumn", "timeout", "whenUnknown", "outbox")
 BATCH = (*SHARED, "txnAppId", "txnVersion")

@@ -9,8 +9,8 @@ import re
 from typing import Any
 
 from penstock.errors import Invalid, SystemFailure
-from penstock.util import storage
-from penstock.util.storage import reached
+from penstock.util.files import storage
+from penstock.util.files.storage import reached
 
 # What delta-rs mistakes in a path: it takes `%20` for a space, and so opens another folder's table; with `[` it panics.
 LOG = "_delta_log"

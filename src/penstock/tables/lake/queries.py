@@ -28,7 +28,7 @@ from penstock.tables.lake.snapshots import Snapshots
 from penstock.tables.lake.syntax import Query, parse
 from penstock.tables.options import Span
 from penstock.util.extras import explain_missing
-from penstock.util.storage import where
+from penstock.util.files.storage import where
 from penstock.util.units import interval, seconds
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ import msgspec
 from penstock.channels.uri.channel import parse
 from penstock.channels.uri.wildcards import check_patterns, is_pattern, may_match
 from penstock.errors import Invalid, NotFound, PenstockError, SystemFailure
-from penstock.util import storage, units, user_files
+from penstock.util import units
+from penstock.util.files import storage, user_files
 from penstock.watch.blackbox import toml_words
 from penstock.watch.blackbox.expressions import Condition
 

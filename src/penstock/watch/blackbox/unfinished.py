@@ -15,7 +15,7 @@ from typing import Self
 
 import msgspec
 
-from penstock.util.durable import open_private
+from penstock.util.files.durable import open_private
 
 PREFIX = ".firing-"
 LONGEST = 1 << 16  # bytes

@@ -2,7 +2,7 @@
 // bytes.
 #pragma once
 
-#include "ground/channel_file.hpp"
+#include "ground/files/channel_file.hpp"
 #include "net/receive/files/endpoint_layout.hpp"
 
 #include <memory>

@@ -2,8 +2,8 @@
 // of images changes under the lock of this table.
 #pragma once
 
-#include "ground/counts.hpp"
-#include "ground/participants.hpp"
+#include "ground/files/counts.hpp"
+#include "ground/members/participants.hpp"
 #include "ground/waiting.hpp"
 #include "net/io/new_file.hpp"
 #include "net/receive/files/endpoint_file.hpp"

@@ -3,8 +3,8 @@
 // Argument, orders and crash table: docs/design/open_channels.md.
 #pragma once
 
-#include "ground/channel_file.hpp"
 #include "ground/clock.hpp"
+#include "ground/files/channel_file.hpp"
 #include "ground/liveness.hpp"
 #include "ground/waiting.hpp"
 

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import Invalid, SystemFailure
-from penstock.util import secret_file, user_files
-from penstock.util import served_answers as answers
 from penstock.util.extras import explain_missing
+from penstock.util.files import secret_file, user_files
+from penstock.util.files import served_answers as answers
+from penstock.util.files.served_answers import Entry
+from penstock.util.files.uris import TLS_ROOTS, TOKEN_FILE
 from penstock.util.patient_calls import PatientCalls
-from penstock.util.served_answers import Entry
-from penstock.util.uris import TLS_ROOTS, TOKEN_FILE
 
 PIECE = 1 << 20  # bytes of one result at most
 CALL_SECONDS = 20.0  # that one call may take

@@ -4,10 +4,10 @@
 // slot, and the repair after a dead owner. Argument and crash table: docs/design/channel_file.md.
 #pragma once
 
-#include "ground/channel_header.hpp"
 #include "ground/clock.hpp"
+#include "ground/files/channel_header.hpp"
 #include "ground/liveness.hpp"
-#include "ground/robust_lock.hpp"
+#include "ground/members/robust_lock.hpp"
 
 #include <algorithm>
 #include <string>

@@ -2,7 +2,7 @@
 // sessions beyond the table are dropped and counted, never grown into.
 #pragma once
 
-#include "ground/frame_header.hpp"
+#include "ground/messages/frame_header.hpp"
 
 #include <cstddef>
 #include <cstdint>

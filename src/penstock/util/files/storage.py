@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 from penstock.errors import Invalid, PenstockError, SystemFailure
 from penstock.util.extras import explain_missing
-from penstock.util.uris import SCHEMES, SERVED, TLS_ROOTS, TOKEN_FILE, URI, is_remote, is_uri
+from penstock.util.files.uris import SCHEMES, SERVED, TLS_ROOTS, TOKEN_FILE, URI, is_remote, is_uri
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -45,7 +45,7 @@ class Place:
     def fs(self) -> Any:
         """Its `pyarrow.fs.FileSystem`, or as much of one as readers need. One per process and storage."""
         if self.is_served:
-            from penstock.util import served_files  # it loads msgspec, and few programs read from a server
+            from penstock.util.files import served_files  # it loads msgspec, and few programs read from a server
 
             return served_files.files_at("/".join(self.uri.split("/")[:3]))
         scheme = _scheme(self.uri)

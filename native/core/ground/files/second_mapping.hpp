@@ -2,8 +2,8 @@
 // bytes.
 #pragma once
 
+#include "ground/files/mapping.hpp"
 #include "ground/liveness.hpp"
-#include "ground/mapping.hpp"
 
 #include <memory>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 // The types that handles and structures exchange, whatever the channel's kind: messages, room for them, where to begin.
 #pragma once
 
-#include "ground/frame_header.hpp"
+#include "ground/messages/frame_header.hpp"
 
 #include <optional>
 #include <string>

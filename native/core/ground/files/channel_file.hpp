@@ -2,9 +2,9 @@
 // trusted afterwards, never the header again. The kind's layout fills and checks the kind's own words.
 #pragma once
 
-#include "ground/channel_header.hpp"
 #include "ground/error.hpp"
-#include "ground/mapping.hpp"
+#include "ground/files/channel_header.hpp"
+#include "ground/files/mapping.hpp"
 
 #include <cstdint>
 #include <cstring>
