@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import logging
-import multiprocessing
+import multiprocessing.util
 import os
 import random
 import secrets
@@ -54,18 +55,35 @@ def quicken_java() -> None:
     os.environ.setdefault("SPARK_SUBMIT_OPTS", f'{options} "-XX:SharedArchiveFile={Path(sys.prefix) / "spark.jsa"}"')
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_sessionstart(session: pytest.Session) -> Iterator[None]:
-    """JVMs have a folder for what they write: a killed one leaves it. It goes with the process that started the workers."""
-    if not hasattr(session.config, "workerinput"):
-        folder = tempfile.mkdtemp(prefix="penstock-jvm-")
-        os.environ["SPARK_SUBMIT_OPTS"] += f' "-Djava.io.tmpdir={folder}"'
-        session.config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
-    return (yield)
+def quicken_python() -> None:
+    """Processes that live for moments start no threads of BLAS, which would spin first."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
+def keep_files_in_memory() -> None:
+    """Temporary files are in memory, where there is room: on ext4 a sixth of the tests' CPU time is the kernel's search among files that were
+    deleted. The folder, with what killed processes left in it, goes with the process that started the workers."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    parent = memory_folder()
+    if parent is not None and shutil.disk_usage(parent).free < MEMORY_FOR_FILES:
+        parent = None
+    multiprocessing.util.get_temp_dir()  # beside it: multiprocessing looks for its own at exit
+    folder = tempfile.mkdtemp(prefix="penstock-tmp-", dir=parent)
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    os.environ["SPARK_SUBMIT_OPTS"] += f' "-Djava.io.tmpdir={folder}"'
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+
+
+def memory_folder() -> str | None:
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+MEMORY_FOR_FILES = 4 << 30  # bytes that must be free
 reset_process()
 quicken_java()
+quicken_python()
+keep_files_in_memory()
 LONG = bool(os.environ.get("PENSTOCK_LONG"))
 multiprocessing.set_forkserver_preload(  # what its children import; without pandas they would at their first Arrow array
     [
@@ -139,10 +157,6 @@ def heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def memory_folder() -> str | None:
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-
-
 @pytest.fixture(scope="session", autouse=True)
 def fixtures_channel_folder() -> Iterator[None]:
     """Fixtures of a session or a module run before a test has its folder: they have this one, not the user's."""
@@ -163,14 +177,6 @@ def channel_folder(monkeypatch: pytest.MonkeyPatch):
     for left in discovery.in_process():
         files.unlink(left)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture
-def memory_path() -> Iterator[Path]:
-    """`tmp_path` in memory, for tests that make and delete thousands of files: on ext4 a quarter of their CPU time is the kernel's search among
-    files that were deleted."""
-    with tempfile.TemporaryDirectory(prefix="penstock-files-", dir=memory_folder()) as folder:
-        yield Path(folder)
 
 
 @pytest.fixture

@@ -203,9 +203,9 @@ def every_file(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_each_byte_of_each_small_file_counts(every_file, memory_path, name, tally):
+def test_each_byte_of_each_small_file_counts(every_file, tmp_path, name, tally):
     """Of two that were recorded, one is tried."""
-    copy = copied(every_file, memory_path / "copy")
+    copy = copied(every_file, tmp_path / "copy")
     paths = sorted(path for path in copy.path.rglob(name) if path.is_file())
     assert paths
     paths = paths[-2:]
@@ -231,8 +231,8 @@ def _meaning(archive):
 @pytest.mark.parametrize(
     "name", ["recording.json", "recording.copy", "synced", "cuts", "next", "segments", "id", "removed"]
 )
-def test_no_small_file_costs_a_message_and_repair_makes_it_right(every_file, memory_path, name):
-    before, made = Before.of(every_file), copied(every_file, memory_path / "copy")
+def test_no_small_file_costs_a_message_and_repair_makes_it_right(every_file, tmp_path, name):
+    before, made = Before.of(every_file), copied(every_file, tmp_path / "copy")
     path = sorted(path for path in made.path.rglob(name) if path.is_file())[0]
     whole = path.read_bytes()
     for harm in (lambda: flip(path, path.stat().st_size // 2), lambda: os.truncate(path, path.stat().st_size // 2)):

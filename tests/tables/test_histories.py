@@ -37,10 +37,10 @@ def live(folder, seed):
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_tables_have_each_row_once_after_any_history(memory_path, rng, tally, part):
+def test_tables_have_each_row_once_after_any_history(tmp_path, rng, tally, part):
     steps, runs, number = 0, 0, 0
     while number < HISTORIES / PARTS:
-        folder = memory_path / str(number)
+        folder = tmp_path / str(number)
         folder.mkdir()
         found = live(folder, f"{rng.randrange(1 << 32)}-{part}")
         shutil.rmtree(folder)

@@ -116,10 +116,10 @@ class Life:
         return rows.num_rows
 
 
-def test_queries_are_right_whoever_dies(memory_path, rng, tally):
+def test_queries_are_right_whoever_dies(tmp_path, rng, tally):
     queries, killed = 0, 0
     for number in range(LIVES):
-        folder = memory_path / str(number)
+        folder = tmp_path / str(number)
         folder.mkdir()
         life = Life(folder, random.Random(rng.randrange(1 << 32)))
         try:

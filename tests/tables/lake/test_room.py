@@ -57,10 +57,10 @@ def live(folder, seed):
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_a_query_has_each_row_once_after_any_history(memory_path, rng, tally, part):
+def test_a_query_has_each_row_once_after_any_history(tmp_path, rng, tally, part):
     queries, histories = 0, 0
     while queries < QUERIES / PARTS:
-        folder = memory_path / str(histories)
+        folder = tmp_path / str(histories)
         folder.mkdir()
         queries += live(folder, f"{rng.randrange(1 << 32)}-{part}").queries
         shutil.rmtree(folder)
