@@ -176,7 +176,7 @@ ci: $(STAMP) ## What CI runs
 	$(BIN)/python -m evidence.network_room --seed 1 --histories 500
 	$(BIN)/python tools/aeron.py
 	$(BIN)/python -m bench all --quick
-	PENSTOCK_HISTORIES=2000 PENSTOCK_QUERIES=4000 PENSTOCK_ROUNDS=400 PENSTOCK_GRAPHS=60 $(MAKE) test
+	CI=true $(MAKE) test
 
 clean: ## Remove what was built
 	rm -rf $(VENV) build out docs/_build

@@ -85,6 +85,7 @@ quicken_java()
 quicken_python()
 keep_files_in_memory()
 LONG = bool(os.environ.get("PENSTOCK_LONG"))
+CI = any(os.environ.get(name) for name in ("CI", "PENSTOCK_PLANT", "PENSTOCK_TALLY"))  # the evidence counts as CI does
 multiprocessing.set_forkserver_preload(  # what its children import; without pandas they would at their first Arrow array
     [
         "asyncio",
@@ -117,6 +118,11 @@ GROUPS = {
     "tests/typing/": "types",
     "tests/tidy/test_orders.py": "orders",
 }
+
+
+def sized(few: int, ci: int, long: int) -> int:
+    """How much a test tries that is random or kills: `make test` draws a new seed and tries a few, CI more, and PENSTOCK_LONG=1 the full count."""
+    return long if LONG else ci if CI else few
 
 
 def group_of(name: str) -> str | None:

@@ -11,12 +11,12 @@ import threading
 import pytest
 from aio import pulse, scenes, sync_scenes, zmq_scenes
 from aio.scenes import SCENES, WAIT
-from conftest import LONG
+from conftest import sized
 
 import penstock
 
 FORK = mp.get_context("fork")
-ROUNDS = 600 if LONG else 40
+ROUNDS = sized(12, 40, 600)
 forks = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 INTERNAL = {"penstock.channels.waiting.loops"}  # the parts of waiting calls
 

@@ -11,7 +11,7 @@ import time
 from contextlib import ExitStack
 
 import pytest
-from conftest import LONG
+from conftest import LONG, sized
 from orders import KINDS, WISHES, Writer, answer, dawdle, ends_within, in_child, number_in, opened, receive, uri
 
 import penstock
@@ -101,7 +101,7 @@ def look(kind: str, decided: bool, order: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_at_once_in_threads(kind, rng, tally):
     """Readers that are there before the decision get everything; exactly one wish is granted."""
-    rounds = 150 if LONG else 15
+    rounds = sized(6, 15, 150)
     early = 0
     for _ in range(rounds):
         early += all_at_once(kind, rng)
@@ -176,7 +176,7 @@ def all_at_once(kind: str, rng) -> int:
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "fake:log"])
 def test_processes_in_every_order(kind, rng, tally):
     """A reader, a recording reader and two writers with different wishes, each a process, started in a random order."""
-    rounds = 40 if LONG else 5
+    rounds = sized(2, 5, 40)
     for _ in range(rounds):
         processes_once(kind, rng)
     tally("starts of processes", rounds)
@@ -221,7 +221,7 @@ def processes_once(kind: str, rng) -> None:
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "fake:log"])
 def test_whoever_decides_is_killed(kind, rng, tally):
     """At a random moment: the next publication decides, with the same or with other options, and nothing is lost."""
-    rounds = 150 if LONG else 25
+    rounds = sized(8, 25, 150)
     open_still = 0
     begun = time.monotonic()
     Writer(kind, WISHES[kind][1]).handle.close()
@@ -267,7 +267,7 @@ def killed_once(kind: str, rng, usual: float) -> bool:
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "fake:log"])
 def test_whoever_joins_is_killed(kind, rng, tally):
     """Subscriptions that die while they join an open channel leave nothing that stays."""
-    rounds = 60 if LONG else 15
+    rounds = sized(5, 15, 60)
 
     def join_and_die(out: int) -> None:
         ends_within(rng, 0.01)

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli import calls, running
-from conftest import LONG
+from conftest import sized
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 import penstock
 
 SEED = int(os.environ.get("PENSTOCK_SEED") or np.random.SeedSequence().entropy % (1 << 32))
-IN_PROCESS = 12_000 if LONG else 500  # about a third of what Hypothesis makes are calls that it has not made before
-PROCESSES = 900 if LONG else 15
+IN_PROCESS = sized(150, 500, 12_000)  # about a third of what Hypothesis makes are calls that it has not made before
+PROCESSES = sized(5, 15, 900)
 ARCHIVES = (
     "good",
     "Q[red]Z :camera:",

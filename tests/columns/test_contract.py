@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import LONG
+from conftest import sized
 from decoder import generate, oracle
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -28,7 +28,7 @@ from penstock.columns.contract.decoding import decode
 from penstock.tables.delta.files import describe_file
 from penstock.tables.delta.places import Place
 
-ROUNDS = 60 if not LONG else 2000
+ROUNDS = sized(15, 60, 2000)
 LAST_SECOND = 253_402_300_799  # of the year 9999
 JSON, MSGPACK = {"kind": "json"}, {"kind": "msgpack"}
 

@@ -5,13 +5,13 @@ import os
 import time
 
 import pytest
-from conftest import LONG
+from conftest import sized
 from crash.victims import check, kill, message, start
 
 import penstock
 
 T = 1 << 16
-ROUNDS = 300 if LONG else 25
+ROUNDS = sized(8, 25, 300)
 context = multiprocessing.get_context("fork")
 
 

@@ -17,14 +17,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from conftest import LONG
+from conftest import sized
 from crash.victims import check, kill, message, start
 
 import penstock
 from penstock.record import plan
 
 T = 1 << 16
-ROUNDS = 1500 if LONG else 12
+ROUNDS = sized(3, 12, 1500)
 SAYS = struct.Struct("<qq")  # recording, position up to which it was synced
 
 

@@ -5,14 +5,14 @@ import time
 
 import numpy as np
 import pytest
-from conftest import LONG
+from conftest import sized
 from crash.victims import kill, start
 
 import penstock
 
 SIZE = 512
 BUFFERS = 6
-KILLS = 10_000 if LONG else 150
+KILLS = sized(35, 150, 10_000)
 PATIENCE = 10.0  # seconds for a process to begin
 
 

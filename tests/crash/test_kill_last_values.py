@@ -4,12 +4,12 @@ import os
 import threading
 import time
 
-from conftest import LONG
+from conftest import sized
 from crash.victims import kill, start
 
 import penstock
 
-KILLS = 2000 if LONG else 60
+KILLS = sized(20, 60, 2000)
 KEYS, CHANNEL = 10, "log:params"
 
 

@@ -7,13 +7,13 @@ import threading
 import time
 
 import pytest
-from conftest import LONG
+from conftest import sized
 from crash.victims import check, kill, message, start
 
 import penstock
 
 C = 1 << 16
-KILLS = 10_000 if LONG else 120
+KILLS = sized(30, 120, 10_000)
 
 
 def push_for_ever(name, writer, seed, ledger):

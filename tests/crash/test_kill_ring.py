@@ -5,13 +5,13 @@ import random
 import time
 
 import pytest
-from conftest import LONG
+from conftest import sized
 from crash.victims import check, kill, message, start
 
 import penstock
 
 C = 1 << 16
-KILLS = 10_000 if LONG else 150
+KILLS = sized(35, 150, 10_000)
 PATIENCE = 10.0  # seconds for a process to begin
 
 

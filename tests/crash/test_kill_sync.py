@@ -7,13 +7,13 @@ import random
 import time
 
 import pytest
-from conftest import LONG
+from conftest import sized
 from crash.victims import check, kill, message, start
 
 import penstock
 
 S = 1 << 16
-KILLS = 10_000 if LONG else 120
+KILLS = sized(30, 120, 10_000)
 
 
 def talk_for_ever(name, writer, seed):

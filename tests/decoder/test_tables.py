@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import polars
 import pytest
-from conftest import LONG
+from conftest import sized
 from decoder import generate
 from decoder.rows import both, check_rows, send
 
@@ -17,7 +17,7 @@ from penstock.record.read import rows as making
 from penstock.tables import pipeline
 from penstock.tables.work import tasks
 
-ROUNDS = 200 if LONG else 16
+ROUNDS = sized(4, 16, 200)
 
 
 def make(rng):

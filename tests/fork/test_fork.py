@@ -8,13 +8,13 @@ import threading
 import warnings
 
 import pytest
-from conftest import LONG
+from conftest import sized
 from ports import free_port
 
 import penstock
 
 SMALL = 1 << 16
-FORKS = 200 if LONG else 8
+FORKS = sized(3, 8, 200)
 
 
 def fork(work):

@@ -5,7 +5,7 @@ recycled, which is counted; and the publication gets a buffer exactly when one i
 """
 
 import numpy as np
-from conftest import LONG
+from conftest import sized
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
@@ -144,7 +144,7 @@ class Model(RuleBasedStateMachine):
 
 
 Model.TestCase.settings = settings(
-    max_examples=400 if LONG else 40,
+    max_examples=sized(15, 40, 400),
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=list(HealthCheck),

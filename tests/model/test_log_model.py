@@ -1,7 +1,7 @@
 """The log against a plain model: any sequence of sends, claims, joins, reads and leaves gives what a list would."""
 
 import numpy as np
-from conftest import LONG
+from conftest import sized
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
@@ -141,7 +141,7 @@ class Model(RuleBasedStateMachine):
 
 
 Model.TestCase.settings = settings(
-    max_examples=400 if LONG else 40,
+    max_examples=sized(15, 40, 400),
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=list(HealthCheck),

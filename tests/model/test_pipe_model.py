@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import signal
 
-from conftest import LONG
+from conftest import sized
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
@@ -253,7 +253,7 @@ class Model(RuleBasedStateMachine):
 
 TestModel = Model.TestCase
 TestModel.settings = settings(
-    max_examples=400 if LONG else 30,
+    max_examples=sized(10, 30, 400),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),

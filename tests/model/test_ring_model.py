@@ -5,7 +5,7 @@ end with everything between counted as lost; that only if it was behind by nearl
 """
 
 import numpy as np
-from conftest import LONG
+from conftest import sized
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
@@ -127,7 +127,7 @@ class Model(RuleBasedStateMachine):
 
 
 Model.TestCase.settings = settings(
-    max_examples=400 if LONG else 40,
+    max_examples=sized(15, 40, 400),
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=list(HealthCheck),

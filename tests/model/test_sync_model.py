@@ -5,7 +5,7 @@ import os
 import signal
 
 import pytest
-from conftest import LONG
+from conftest import sized
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
@@ -158,7 +158,7 @@ class Model(RuleBasedStateMachine):
 
 TestModel = Model.TestCase
 TestModel.settings = settings(
-    max_examples=400 if LONG else 30,
+    max_examples=sized(8, 30, 400),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),

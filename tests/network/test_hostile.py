@@ -8,7 +8,7 @@ import threading
 import time
 
 import psutil
-from conftest import LONG
+from conftest import LONG, sized
 from network import frames
 from network.relay import relay
 from ports import free_port
@@ -17,7 +17,7 @@ import penstock
 
 PATIENCE = 120
 STREAM, SESSION = 7, 4242
-DATAGRAMS = 1_000_000 if LONG else 20_000
+DATAGRAMS = sized(6000, 20_000, 1_000_000)
 SPARE = 64 << 20  # bytes by which the process may grow for other reasons
 
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import LONG
+from conftest import sized
 
 from evidence.joins import joins
 from evidence.network_room import drawn, why_not
@@ -15,8 +15,8 @@ from evidence.network_room.plan import MTU
 from evidence.network_room.programs import body
 
 ROOT = Path(__file__).parents[2]
-HISTORIES = 50_000 if LONG else 24
-JOINS = 100_000 if LONG else 20
+HISTORIES = sized(6, 24, 50_000)
+JOINS = sized(6, 20, 100_000)
 LONGEST = 300
 
 

@@ -10,14 +10,14 @@ import time
 from unittest import mock
 
 import pytest
-from conftest import LONG
+from conftest import sized
 
 import penstock
 from penstock.record import plan
 from penstock.record.format.catalog import Catalog, Notes, Row
 
 T = 1 << 16
-LIVES = 200 if LONG else 12
+LIVES = sized(4, 12, 200)
 ACTS = 30
 
 

@@ -19,7 +19,7 @@ import duckdb
 import polars
 import psutil
 import pytest
-from conftest import LONG
+from conftest import LONG, sized
 from spark import stream_victim
 
 import penstock
@@ -35,7 +35,7 @@ pytestmark = [
 ]
 CHANNELS = ("log:k1", "log:k2", "log:keys")
 LOCAL, CLUSTER = "local[2,8]", "local-cluster[2,1,512]"
-KILLS = 10 if LONG else 3
+KILLS = sized(1, 3, 10)
 SLICES = range(50 if LONG else 1)
 # How often what is killed. The query goes on without an executor, a daemon or a worker; the others take a new session.
 WEIGHTS = {

@@ -4,11 +4,11 @@ import multiprocessing
 import zlib
 
 import pytest
-from conftest import LONG
+from conftest import sized
 
 import penstock
 
-MESSAGES = 20_000 if LONG else 2_000
+MESSAGES = sized(600, 2000, 20_000)
 
 
 def write(name, writer, count):

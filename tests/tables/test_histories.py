@@ -9,11 +9,11 @@ import random
 import shutil
 
 import pytest
-from conftest import LONG
+from conftest import sized
 from tables.histories import others
 from tables.histories.history import History
 
-HISTORIES = int(os.environ.get("PENSTOCK_HISTORIES", "200000" if LONG else "60"))
+HISTORIES = int(os.environ.get("PENSTOCK_HISTORIES") or sized(20, 500, 200_000))
 STEPS = 14
 PARTS = 20  # tests: they run beside each other
 

@@ -7,11 +7,11 @@ import threading
 from collections import Counter
 
 import pytest
-from conftest import LONG
+from conftest import LONG, sized
 
 import penstock
 
-MESSAGES = 40_000 if LONG else 1500
+MESSAGES = sized(500, 1500, 40_000)
 ROUNDS = 20 if LONG else 2
 THREADS = 4
 

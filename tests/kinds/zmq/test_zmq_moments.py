@@ -7,7 +7,7 @@ import threading
 import weakref
 
 import pytest
-from conftest import LONG
+from conftest import sized
 
 import penstock
 from penstock.kinds.zmq import receiving as zmq_receiving
@@ -15,7 +15,7 @@ from penstock.kinds.zmq import receiving as zmq_receiving
 zmq = pytest.importorskip("zmq", reason="pyzmq is not installed: pip install 'penstock[zmq]'")
 
 WAIT = 30
-FORKS = 60 if LONG else 20
+FORKS = sized(6, 20, 60)
 
 
 @pytest.fixture(params=["tcp", "ipc"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
-from conftest import LONG
+from conftest import sized
 from people import until
 from ports import free_port
 
@@ -13,7 +13,7 @@ import penstock
 
 pytest.importorskip("zmq")
 PATIENCE = 60  # seconds
-ROUNDS = 500 if LONG else 40
+ROUNDS = sized(12, 40, 500)
 
 
 @pytest.mark.parametrize(("role", "partner"), [("pair", "pair"), ("push", "pull"), ("dealer", "router")])

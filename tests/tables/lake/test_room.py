@@ -9,13 +9,13 @@ import random
 import shutil
 
 import pytest
-from conftest import LONG
+from conftest import sized
 from tables.lake.room import URI, Room, same, unmoved
 
 import penstock
 
 STEPS = 14  # of a history, and as many queries
-QUERIES = int(os.environ.get("PENSTOCK_QUERIES", "1000000" if LONG else "560"))
+QUERIES = int(os.environ.get("PENSTOCK_QUERIES") or sized(224, 2000, 1_000_000))
 PARTS = 8  # tests: they run beside each other
 MOVES = {Room.record: 3, Room.stop: 1.5, Room.commit: 4, Room.join: 1, Room.purge: 0.6}
 OTHERS = {Room.send: 6, Room.renew: 0.5, Room.cut: 0.8, Room.erase: 0.5}

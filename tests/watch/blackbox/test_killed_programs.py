@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import LONG, memory_folder
+from conftest import memory_folder, sized
 from watch.blackbox.killed_programs import kill_and_snapshot, load_all
 
-ROUNDS = int(os.environ.get("PENSTOCK_ROUNDS", 100_000 if LONG else 100))
+ROUNDS = int(os.environ.get("PENSTOCK_ROUNDS") or sized(24, 400, 100_000))
 PARTS = max(4, ROUNDS // 250)  # above five minutes a test counts as hanging
 SECONDS = 30 if ROUNDS <= 1000 else None  # of each part: two of them run at a time
 
