@@ -200,3 +200,12 @@ def test_a_record_of_its_own_formatter_is_counted(logger):
     logger.warning("outer")
     assert [line["message"] for line in lines()] == ["outer"]
     assert handler.dropped == 1
+
+
+def test_a_record_after_the_end_is_counted_and_nothing_is_said(logger, capfd):
+    """At the end of the interpreter handles close one after the other, and some of them log."""
+    handler = add(logger)
+    handler.close()
+    logger.warning("late")
+    assert handler.dropped == 1
+    assert capfd.readouterr() == ("", "")

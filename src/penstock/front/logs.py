@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import Invalid, PenstockError, TooLarge
+from penstock.errors import Closed, Invalid, PenstockError, TooLarge
 from penstock.front.opening import publish
 
 _TEXT = logging.Formatter()
@@ -76,6 +76,8 @@ class LogHandler(logging.Handler):
         self._within.emit = True
         try:
             sent = self._send(record)
+        except Closed:  # the program ends, and what closes after this handler has something to say
+            sent = False
         except Exception:
             sent = False
             self.handleError(record)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import socket
 import time
 
 import pytest
@@ -102,3 +105,26 @@ def test_ipc_has_no_heartbeats(tmp_path):
 
     with penstock.publish(f"zmq+ipc://{tmp_path}/a") as pub:
         assert pub._socket.getsockopt(zmq.HEARTBEAT_IVL) == 0
+
+
+def test_a_connection_that_goes_while_it_is_named(link, monkeypatch):
+    """libzmq's threads close connections at any time: also between the look at one and the question who its peer is."""
+    uri, _, _ = link
+    own_dup = os.dup
+
+    def late(descriptor):
+        copy = own_dup(descriptor)
+        with socket.socket(fileno=own_dup(descriptor)) as connection:
+            connection.shutdown(socket.SHUT_RDWR)
+        return copy
+
+    def gone(descriptor):
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    for dup in (late, gone):
+        with penstock.join(uri, role="router", bind=True) as router, penstock.join(uri, role="dealer") as dealer:
+            router.wait_for_readers(1, timeout=PATIENCE)
+            monkeypatch.setattr(os, "dup", dup)
+            with pytest.raises(penstock.TimedOut):
+                dealer.recv(timeout=0.05)
+            monkeypatch.undo()

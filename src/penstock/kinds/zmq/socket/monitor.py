@@ -67,7 +67,8 @@ class Monitor:
 
     def peer_names(self) -> list[str]:
         """The peers that are connected: host and port, or over `ipc` the process and what it does."""
-        return [_peer_name(peer) for peer in sorted(self.peers) if self._files.get(peer) == _inode(peer) != 0]
+        copies = [copy for peer in sorted(self.peers) if (copy := self._copy_of(peer)) is not None]
+        return [name for copy in copies if (name := _peer_name(copy)) is not None]
 
     def look(self) -> None:
         """Reads the events that happened. Never blocks."""
@@ -121,9 +122,20 @@ class Monitor:
             self._duplicate(descriptor)
 
     def _duplicate(self, descriptor: int) -> None:
-        if self._files.get(descriptor) == _inode(descriptor) != 0:
-            with contextlib.suppress(OSError):
-                self._duplicates.append(os.dup(descriptor))
+        copy = self._copy_of(descriptor)
+        if copy is not None:
+            self._duplicates.append(copy)
+
+    def _copy_of(self, descriptor: int) -> int | None:
+        """A descriptor of our own for a connection, or None: libzmq's threads close connections, and open others, at any time."""
+        try:
+            copy = os.dup(descriptor)
+        except OSError:
+            return None
+        if self._files.get(descriptor) == _inode(copy) != 0:
+            return copy
+        os.close(copy)
+        return None
 
     def ended(self, deadline: float) -> bool:
         """Waits for the end of a socket that is being closed; returns whether everything was sent before the deadline of its linger."""
@@ -166,13 +178,16 @@ def _inode(descriptor: int) -> int:
     return found.st_ino if stat.S_ISSOCK(found.st_mode) else 0
 
 
-def _peer_name(connection: int) -> str:
-    """The other end of a connection, for people."""
-    with socket.socket(fileno=os.dup(connection)) as opened:
-        if opened.family != socket.AF_UNIX:
-            host, port = opened.getpeername()[:2]
-            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        pid = struct.unpack("=iII", opened.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+def _peer_name(descriptor: int) -> str | None:
+    """The other end of a connection, for people; None if it has gone. Closes the descriptor."""
+    try:
+        with socket.socket(fileno=descriptor) as opened:
+            if opened.family != socket.AF_UNIX:
+                host, port = opened.getpeername()[:2]
+                return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            pid = struct.unpack("=iII", opened.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+    except OSError:
+        return None
     return reasons.process_text(pid)
 
 
