@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import warnings
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -151,9 +152,46 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     return ByGroup(config, log)
 
 
+# `make test` plays one slice of the slow tests, those that take a second of CPU time or more, and all others. The seed chooses it.
+SLICES = 8
+SLICE = "PENSTOCK_SLICE"  # for the workers: which one; all of them without
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Chooses the slice, if nobody asked for certain tests, or for all."""
+    if hasattr(config, "workerinput"):
+        return
+    os.environ.pop(SLICE, None)
+    is_asked = (
+        config.args_source is not pytest.Config.ArgsSource.TESTPATHS or config.option.keyword or config.option.markexpr
+    )
+    if not (CI or LONG or is_asked):
+        seed = os.environ.get("PENSTOCK_SEED")
+        os.environ[SLICE] = str(int(seed) % SLICES if seed else random.SystemRandom().randrange(SLICES))
+
+
+def is_in_slice(item: pytest.Item) -> bool:
+    """Whether a test is to run."""
+    if SLICE not in os.environ or item.get_closest_marker("slow") is None:
+        return True
+    return zlib.crc32(item.nodeid.partition("[")[0].encode()) % SLICES == int(os.environ[SLICE])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if SLICE in os.environ:
+        terminalreporter.write_line(
+            f"Of the slow tests this was slice {os.environ[SLICE]} of {SLICES}: PENSTOCK_SEED chooses it, and `make test CI=1` runs all of them."
+        )
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Groups go first, so that none of them is the last to run."""
+    left = [item for item in items if not is_in_slice(item)]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if is_in_slice(item)]
     order = list(dict.fromkeys(GROUPS.values()))
     items.sort(key=lambda item: order.index(group) if (group := group_of(item.nodeid)) else len(order))
 

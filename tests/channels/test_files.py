@@ -155,6 +155,7 @@ def test_files_of_a_wrong_length(channel_folder, length):
         penstock.subscribe("log:a")
 
 
+@pytest.mark.slow
 def test_garbage_under_readers_and_writers_never_crashes(channel_folder, rng):
     """Random words all over the mapped file while handles work. Right data or a typed error; never a hang or a crash."""
     for round_number in range(60):

@@ -93,6 +93,7 @@ def test_a_recorder_reports_at_once_an_archive_it_cannot_make(tmp_path):
     assert "cannot make an archive" in said
 
 
+@pytest.mark.slow
 def test_a_reader_needs_no_right_to_write(held):
     for path in [held.path, *held.path.rglob("*")]:
         path.chmod(0o500 if path.is_dir() else 0o400)

@@ -32,6 +32,7 @@ def new_fork_server():
     forkserver._forkserver._stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_a_child_gets_working_handles(method):
     context = multiprocessing.get_context(method)
@@ -150,6 +151,7 @@ def send_and_end(handle, count, closes):
         handle.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
     ("kind", "closes"),

@@ -321,6 +321,7 @@ with penstock.publish("KIND:HOW", codec="bytes") as pub, penstock.subscribe("KIN
 """
 
 
+@pytest.mark.slow
 def test_an_idle_reader_hardly_wakes():
     """Nothing is open and nobody waits for the end: so only a message wakes it, and the clock once a second. It was 20 times. The programs
     run at once, since all of them only wait. Each counts until a span is as it should be: of one that wakes too often, none ever is."""

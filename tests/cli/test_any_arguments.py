@@ -150,6 +150,7 @@ def check(templates, call, way) -> None:
             case.remove()
 
 
+@pytest.mark.slow
 def test_any_call_in_this_process(templates, tally):
     made: set[str] = set()
 

@@ -141,6 +141,7 @@ def test_record_replay_verify_repair(tmp_path):
     assert "every byte" in good("verify", archive)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_pipeline(tmp_path):
     pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'penstock[spark]'")
@@ -258,6 +259,7 @@ def test_counting():
     assert sum(row["messages_per_s"] > 0 for row in rows) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_demo_on_the_drive(drive, tmp_path):
     """All 183,401 messages of the drive, from its files to the table *messages*, unchanged. It leaves no channel."""
@@ -275,6 +277,7 @@ def test_the_demo_on_the_drive(drive, tmp_path):
     assert os.listdir(os.environ["PENSTOCK_DIR"]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_demo_over_a_link_that_loses_datagrams(tmp_path):
     """This host's telemetry. Nothing is lost after retransmission, and every column of the tables is what the senders sent: it fails

@@ -87,6 +87,7 @@ def asked(words):
     return [line.partition("\t")[0] for line in answer.splitlines()]
 
 
+@pytest.mark.slow
 def test_channels_commands_and_options_are_completed():
     with penstock.publish("log:camera"), penstock.publish("ring:imu"):
         assert asked("penstock sub log:") == ["log:camera"]
@@ -136,6 +137,7 @@ def test_doctor_without_pyspark_says_what_works(monkeypatch):
     assert found.advice.endswith("pip install 'penstock[spark]'")
 
 
+@pytest.mark.slow
 def test_that_is_the_truth(tmp_path):
     archive = penstock.Archive(tmp_path / "a")
     with penstock.publish("log:x", codec="json") as pub, archive.record("log:x"):

@@ -145,6 +145,7 @@ def test_a_demo_whose_link_lost_nothing_has_shown_nothing():
     assert len(set(demo.channels)) == len(demo.sending) == len(demo.names) == 6
 
 
+@pytest.mark.slow
 def test_this_hosts_telemetry_over_logs_is_accounted_for(archive, tmp_path):
     """The flow of `penstock demo` without options, whose tables this process makes."""
     demo = Demo(0.5, None)

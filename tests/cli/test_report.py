@@ -83,6 +83,7 @@ def test_it_shows_transport_and_data_of_any_tables(tables, tmp_path):
     assert os.uname().release in text
 
 
+@pytest.mark.slow
 def test_vectors_and_parts_of_messages_are_drawn(tmp_path):
     """A sensor's message is a time and a vector: each number of it is a line. Ragged and long lists, and empty columns, are none."""
     pose = np.dtype(
@@ -174,6 +175,7 @@ def test_the_table_has_the_slowest_message_and_losses():
     assert "3 of a<b" in report._silence([stream])
 
 
+@pytest.mark.slow
 def test_an_archive_needs_no_tables_and_its_page_is_the_same(tables, tmp_path):
     """The same streams, counts and columns as from tables; without delta-rs."""
     assert here("report", "archive", "from_archive.html", "--json", folder=tmp_path).status == 0
@@ -188,6 +190,7 @@ def test_an_archive_needs_no_tables_and_its_page_is_the_same(tables, tmp_path):
     assert penstock.Archive(tmp_path / "archive").verify() == []
 
 
+@pytest.mark.slow
 def test_an_archive_of_another_machine_has_a_page_here(tables, tmp_path):
     pytest.importorskip("pyarrow.flight")
     with penstock.Archive(tmp_path / "archive").serve("127.0.0.1:0") as server:

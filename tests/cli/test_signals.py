@@ -63,6 +63,7 @@ def test_a_second_signal_raises():
         signal.raise_signal(signal.SIGTERM)
 
 
+@pytest.mark.slow
 def test_a_wait_sees_a_signal_at_any_instant():
     """The child looks all the time, so that signals interrupt it in the middle of its look."""
     for _ in range(100):
@@ -107,6 +108,7 @@ def is_in_read(pid):
     return said != "running\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numbers", [(signal.SIGINT, signal.SIGTERM), (signal.SIGHUP, signal.SIGINT)])
 def test_a_signal_in_another_thread_ends_the_main_threads_call(numbers):
     """Of two signals at once the kernel often gives one to another thread, which takes both. A second one that comes late, when the first has ended

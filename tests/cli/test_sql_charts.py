@@ -178,6 +178,7 @@ def test_a_plot_without_matplotlib_says_what_to_install(imu, capsys, monkeypatch
     assert capsys.readouterr().err == "penstock: --plot needs matplotlib: pip install 'penstock[report]'\n"
 
 
+@pytest.mark.slow
 def test_a_watched_chart_is_redrawn_in_place(imu):
     master, slave = pty.openpty()
     ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 70, 0, 0))

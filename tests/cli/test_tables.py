@@ -272,6 +272,7 @@ def following(tmp_path, *options):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "number", "status"),
     [

@@ -115,6 +115,7 @@ def test_any_bytes_that_hypothesis_thinks_of(kind, payloads):
     check(kind, payloads, decode({"kind": kind}, (), as_payload(payloads)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["json", "msgpack"])
 def test_pieces_of_a_block_make_one(rng, monkeypatch, kind):
     for _ in range(5):

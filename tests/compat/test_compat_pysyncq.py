@@ -75,6 +75,7 @@ def _echo(queue, name, count):
     queue.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["fork", "spawn"])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_pattern_that_hangs_the_original(how):

@@ -133,22 +133,26 @@ def _asks_while_closing(opened: Callable[[], Any]) -> None:
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_closing_publication(place: Place):
     """Of publications, and members of a sync queue."""
     _asks_while_closing(place.publish)
 
 
+@pytest.mark.slow
 def test_closing_subscription(place: Place):
     """Of subscriptions."""
     place.publish()
     _asks_while_closing(place.subscribe)
 
 
+@pytest.mark.slow
 def test_closing_early_subscription(place: Place):
     """Of subscriptions without a publication."""
     _asks_while_closing(place.subscribe)
 
 
+@pytest.mark.slow
 def test_closing_socket(meeting: Meeting):
     """Of the sockets of every role."""
     names = iter(range(10**6))

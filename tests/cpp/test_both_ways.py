@@ -33,6 +33,7 @@ def drain(sub):
             return got
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STREAMS)
 def test_python_reads_what_cpp_writes(kind, end):
     """In order and complete, from before the first publication to the end of the stream."""

@@ -43,6 +43,7 @@ def robot():
     }
 
 
+@pytest.mark.slow
 def test_the_robot_starts_in_any_order(robot, rng, channel_folder):
     """The example's four programs, in an order drawn at random; all orders and more in `make robot`."""
     orders = rng.sample(list(itertools.permutations(robot)), math.factorial(len(robot)))

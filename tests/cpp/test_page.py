@@ -40,6 +40,7 @@ def programs(ends, tmp_path_factory):
     return folder / "build" / "sensor", said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["sensor", "listen"])
 def test_the_sensor_of_the_page_is_heard(programs, first):
     """Two terminals, in both orders."""

@@ -47,6 +47,7 @@ def read_for_ever(name):
         check(data)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_writers_and_readers_die_and_the_living_go_on(rng):
     name = "log:crash"

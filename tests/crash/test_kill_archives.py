@@ -178,6 +178,7 @@ def begin(job, seed, errors):
     return start(run)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_an_archive_that_several_use_survives_their_deaths(tmp_path, rng, tally):
     kills = 0

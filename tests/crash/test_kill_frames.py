@@ -64,6 +64,7 @@ def read_for_ever(name, seed):
                     check(held.pop(0))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_living_keep_their_frames_when_others_die(rng):
     name = "frames:crash"

@@ -4,6 +4,7 @@ import os
 import threading
 import time
 
+import pytest
 from conftest import sized
 from crash.victims import kill, start
 
@@ -20,6 +21,7 @@ def send(writer, seed):
             pub.send({"name": f"{writer}.{number % KEYS}", "number": number, "pad": "x" * (number % 150)})
 
 
+@pytest.mark.slow
 def test_readers_join_while_senders_are_killed(rng, tally):
     """A number that goes back, or that is there twice, was given twice; at the end no key lacks its newest message."""
     options = {"codec": "json", "last": "name", "term_length": 1 << 16, "last_keys": 2 * KEYS, "last_max": 256}
@@ -63,6 +65,7 @@ def test_readers_join_while_senders_are_killed(rng, tally):
     tally("joins meanwhile", joins[0])
 
 
+@pytest.mark.slow
 def test_table_has_what_a_killed_sender_sent_last():
     """Nobody reads or sends when it dies: the next reader finishes its message."""
     with penstock.publish(CHANNEL, codec="json", last="name", term_length=1 << 16):

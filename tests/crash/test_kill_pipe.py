@@ -49,6 +49,7 @@ def pull_for_ever(name, seed, done):
                     os.write(done, b"%d %d %d\n" % (writer, number, pull.redelivered))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_every_message_is_done_once_or_reported(rng, tmp_path):
     name = "pipe:crash"

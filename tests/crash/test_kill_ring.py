@@ -51,6 +51,7 @@ def read_for_ever(name, seed):
                     check(data)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_publications_and_subscriptions_die_and_the_living_go_on(rng):
     name = "ring:crash"

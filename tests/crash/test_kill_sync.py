@@ -47,6 +47,7 @@ def note(queue, seen):
         seen[by] = number
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_members_die_and_the_living_go_on(rng):
     name = "sync:crash"

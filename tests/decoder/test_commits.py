@@ -45,6 +45,7 @@ def part(archive, made, low, high):
         send(channel, codec, payloads[count * low // 4 : count * high // 4], archive)
 
 
+@pytest.mark.slow
 def test_a_run_that_dies_at_any_commit_loses_and_doubles_nothing(rng, tmp_path, tally):
     plain = np.dtype([("v", "i4"), ("s", "S4"), ("x", ">f4", (2,))])
     made = {
@@ -243,6 +244,7 @@ def test_an_error_in_a_task_leaves_no_half_commit(archive, tmp_path, monkeypatch
     assert os.path.exists(out / ".lock")
 
 
+@pytest.mark.slow
 def test_other_readers_read_the_tables(archive, tmp_path):
     """The example, as a user would run it, and pandas."""
     for name in ("duckdb", "polars", "pandas"):

@@ -223,6 +223,7 @@ def test_options_that_are_wrong(archive, tmp_path):
         tables.run(archive.path, tmp_path / "file")
 
 
+@pytest.mark.slow
 def test_the_drives_columns_are_what_numpy_reads(drive, archive, tmp_path, tally):
     from penstock.cli.demo import checks
     from penstock.cli.demo.sources import drive_records, drive_streams

@@ -33,6 +33,7 @@ ARGUMENTS = {"jobs": ["20000", "3", "1"], "udp_failover": ["udp://127.0.0.1:PORT
 LONGEST = 600  # seconds: only a hang takes so long
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_it_runs(path):
     arguments = [one.replace("PORT", str(free_port())) for one in ARGUMENTS.get(path.stem, [])]
@@ -47,6 +48,7 @@ def test_it_runs(path):
     assert done.stdout.strip() == said or re.fullmatch(said, done.stdout.strip())
 
 
+@pytest.mark.slow
 def test_black_box_tells_the_whole_story(tmp_path, channel_folder):
     """A robot of six programs is killed and opened as MCAP and as a table; a deadlock is explained. Nothing is left but the files."""
     done = subprocess.run(
@@ -76,6 +78,7 @@ the last plan: \{"turn": -?\d\.\d+\}
     assert not list(channel_folder.glob("*@*"))
 
 
+@pytest.mark.slow
 def test_the_living_write_on_when_three_of_eight_are_killed():
     path = next(path for path in EXAMPLES if path.stem == "eight_processes")
     done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=LONGEST, check=True)

@@ -149,6 +149,7 @@ RECIPES = sorted((pages.ROOT / "examples" / "recipes").glob("*.py"))
 RECIPE = re.compile(r"/recipes/(\w+\.py)\n:language: python\n```\n\nIt prints:\n\n```\n(.*?)```", re.S)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_prints_what_its_page_says(path, tmp_path):
     outputs = dict(found for page in pages.PAGES for found in RECIPE.findall(page.read_text()))

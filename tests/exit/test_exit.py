@@ -51,6 +51,7 @@ def run(kind, times, pairs):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_interpreter_ends_with_handles_in_every_state(kind, tally):
     pairs = [f"{state}/return" for state in STATES if kind not in MISSING.get(state, ())]

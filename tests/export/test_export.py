@@ -94,6 +94,7 @@ def contract_of(folder, form="parquet"):
     return first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_every_row_in_every_format_by_every_reader(sent, archive, tmp_path, processes):
     """A pool has the same tasks as one process: of it, files and a table are read."""

@@ -49,6 +49,7 @@ def test_an_export_onto_a_full_disk_names_it_and_leaves_nothing(disk, held, form
     assert os.listdir(disk) == ["filler"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("form", ["parquet", "csv"])
 def test_each_process_of_the_pool_says_it_so(disk, held, form, processes):

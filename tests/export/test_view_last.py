@@ -184,6 +184,7 @@ def test_a_channel_that_is_made_again_is_one_topic():
         assert s.viewed.channels == ["log:a"]
 
 
+@pytest.mark.slow
 def test_a_flooding_topic_starves_no_other():
     ended = threading.Event()
 

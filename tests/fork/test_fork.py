@@ -174,6 +174,7 @@ ZMQ_ROLES = {"zmq push": ("push", "pull"), "zmq request": ("request", "reply")}
 KINDS = ["log", "ring", "frames", "sync", "pipe", "fake:log", "udp", "zmq", *ROLES, *ZMQ_ROLES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_child_forked_during_a_wait_leaves_nothing_behind(kind, rng, tally, channel_folder):
     if kind.startswith("zmq"):

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -13,6 +15,7 @@ def bench(*arguments):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_a_question_prints_writes_and_draws(tmp_path):
     done = bench("imports", "--quick", "--json", tmp_path, "--plot", tmp_path / "x.svg")
     assert done.returncode == 0, done.stderr
@@ -24,6 +27,7 @@ def test_a_question_prints_writes_and_draws(tmp_path):
     assert "python -m bench imports --quick" in drawn
 
 
+@pytest.mark.slow
 def test_a_question_of_growth_draws_lines(tmp_path):
     assert bench("growth", "--quick", "--plot", tmp_path / "x.svg").returncode == 0
     drawn = (tmp_path / "x.svg").read_text()

@@ -188,6 +188,7 @@ with penstock.publish("log:thin/e") as pub, archive.record("log:thin/e"):
     return said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ERRORS)
 def test_a_missing_package_is_one_sentence_with_its_extra(what, errors):
     _, said, warned = errors[what]

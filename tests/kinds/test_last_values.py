@@ -345,6 +345,7 @@ def write(number):
             pub.send({"name": f"{number}.{count % 7}", "value": count})
 
 
+@pytest.mark.slow
 def test_writers_and_late_readers_at_once(pub):
     """Every late reader has, of each key, an unbroken end of its numbers."""
     spawn = multiprocessing.get_context("spawn")

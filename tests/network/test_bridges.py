@@ -43,6 +43,7 @@ def go_on(*processes):
         process.stdin.flush()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trouble", ["none", "kill", "cut"])
 def test_programs_of_two_machines_talk_over_bridges(tmp_path, trouble):
     """Each gets its own messages once and in order: nothing is echoed. It gets the other's at least once, also if a bridge is killed or

@@ -183,6 +183,7 @@ for _ in range(int(sys.argv[3])):
 """
 
 
+@pytest.mark.slow
 def test_many_that_fail_at_once_leave_nothing(at, channel_folder):
     """They find each other's files while these are made and removed."""
     uri = f"udp://{at[0]}:{at[1]}/7"
@@ -270,6 +271,7 @@ while time.monotonic() < until:
 """
 
 
+@pytest.mark.slow
 def test_processes_that_take_one_number_in_turn_keep_their_files(at, channel_folder):
     log = str(channel_folder / f"{at[0]}:{at[1]}@7.udp.00000005.log")
     with (

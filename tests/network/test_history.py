@@ -420,6 +420,7 @@ with penstock.subscribe(channel, start="earliest", archive=archive) as sub:
 """
 
 
+@pytest.mark.slow
 def test_an_outage_beyond_the_window_is_filled(tmp_path):
     """A wire that is cut for longer than the sender keeps its messages: the same handle has each once, in order."""
     with (

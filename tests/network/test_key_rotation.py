@@ -2,6 +2,7 @@
 
 import contextlib
 
+import pytest
 from network.machines import machines
 
 from penstock.kinds.udp import keys
@@ -45,6 +46,7 @@ with penstock.subscribe(
 """
 
 
+@pytest.mark.slow
 def test_a_key_is_replaced_while_messages_flow(tmp_path):
     old, new = (keys.create(tmp_path / name).read_text() for name in ("old", "new"))
     files = {}

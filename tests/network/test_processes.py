@@ -49,6 +49,7 @@ def test_a_reader_that_left_is_not_counted_while_another_comes(uri):
                 )
 
 
+@pytest.mark.slow
 def test_a_number_that_comes_again_is_another_session(uri):
     """The one before has closed, and its session is not joined again. Late datagrams of it are ignored."""
     with penstock.subscribe(uri) as sub:

@@ -20,6 +20,7 @@ JOINS = sized(6, 20, 100_000)
 LONGEST = 300
 
 
+@pytest.mark.slow
 def test_histories_of_a_hostile_network_keep_promises(rng, tally):
     if reason := why_not():
         pytest.skip(reason)
@@ -31,6 +32,7 @@ def test_histories_of_a_hostile_network_keep_promises(rng, tally):
     tally("histories of three machines", HISTORIES)
 
 
+@pytest.mark.slow
 def test_joins_of_archives_and_streams_lose_nothing(rng, tally):
     row = joins(count=JOINS, seed=rng.randrange(1 << 30))
     assert row.failures == 0, row.failure

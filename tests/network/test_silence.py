@@ -142,6 +142,7 @@ BEGIN, END = 0x80, 0x40
 FRAGMENT = 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gap", [0, 64])
 def test_a_message_in_parts_survives_a_silence(gap):
     """A sender falls silent between a message's fragments, and goes on. The message is whole, unless more was lost in between."""

@@ -211,6 +211,7 @@ def test_destinations_that_strangers_take_give_way(sources, verified):
             assert sum(crowd.drawn) <= sum(crowd.sent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sources", [1, 50])
 def test_naks_draw_no_more_than_their_budget(sources):
     """Strangers whose addresses are verified ask for the same bytes all the time, each time as other receivers."""

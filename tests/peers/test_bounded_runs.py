@@ -285,6 +285,7 @@ def test_a_benchmark_that_is_ended_takes_its_rivals_with_it(end):
     assert not Path(folder).exists()
 
 
+@pytest.mark.slow
 def test_the_report_says_what_did_not_finish_and_goes_on(capsys):
     report = Report("a question", quick=True)
     type(report).limit, before = SHORT, type(report).limit

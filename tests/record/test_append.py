@@ -162,6 +162,7 @@ def test_a_damaged_ledger_is_found_and_moved_aside(archive):
     assert sum(one.messages for one in archive.list()) == 2
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_a_batch_whole_or_out(archive, tally):
     """A child dies at each moment of an append. Then there is a look, the same batch again, and another look."""
     body = [b"%d" % n + bytes(n) for n in range(200)]

@@ -232,6 +232,7 @@ def dies_after(left, call):
     return dying
 
 
+@pytest.mark.slow
 def test_a_killed_truncation_leaves_an_archive_that_verifies(archive, pub, tmp_path, monkeypatch, tally):
     for start in (0, 1000):
         with archive.record("log:a", extend=start > 0, segment_length=T):

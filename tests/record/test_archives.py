@@ -44,6 +44,7 @@ def copy_of(archive, tmp_path, name):
 # ---- two recorders ----
 
 
+@pytest.mark.slow
 def test_extending_beside_a_live_recorder_is_refused_first(archive, pub, tally):
     """A supervisor that restarts with `extend` while the old recorder still runs must not harm it."""
     tries = 40

@@ -202,6 +202,7 @@ def every_file(tmp_path_factory):
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_each_byte_of_each_small_file_counts(every_file, tmp_path, name, tally):
     """Of two that were recorded, one is tried."""

@@ -63,6 +63,7 @@ def test_each_batch_goes_out_once_and_in_order(box, kind):
     assert sorted(os.listdir(box.folder)) == [".lock", "state.json"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["log", "ring", "sync"])
 def test_a_kill_at_any_moment_doubles_nothing(box, kind, monkeypatch, tally):
     """Each batch is published by a child that dies at the next moment, and then again, as Spark repeats a batch."""

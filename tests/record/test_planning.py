@@ -40,6 +40,7 @@ def test_a_range_that_was_cut_since_is_told(archive):
         rows.read(planned, False)
 
 
+@pytest.mark.slow
 def test_a_second_look_is_the_same_as_a_first(archive, rng):
     made, looked, ends = [], penstock.Archive(archive.path), 0
     for step in range(12):
@@ -132,6 +133,7 @@ def simulated(path, recordings, segments, monkeypatch):
     return penstock.Archive(path)
 
 
+@pytest.mark.slow
 def test_a_large_archive_is_planned_cheaply_and_again_at_once(tmp_path, monkeypatch, tally):
     recordings, segments = (10, 7500) if LONG else (3, 500)  # 10 TB
     archive = simulated(tmp_path / "large", recordings, segments, monkeypatch)

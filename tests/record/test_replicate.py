@@ -117,6 +117,7 @@ def test_following_a_copy_waits_for_its_rest(archive, tmp_path, way):
         assert got + [int(message.data[:6]) for message in following] == list(range(90))
 
 
+@pytest.mark.slow
 def test_a_copy_killed_at_every_step_goes_on(archive, tmp_path, tally):
     record(archive, numbers=range(120))
     record(archive, "log:b", range(30))
@@ -129,6 +130,7 @@ def test_a_copy_killed_at_every_step_goes_on(archive, tmp_path, tally):
     assert {info.state for info in penstock.Archive(target).list()} == {"closed"}
 
 
+@pytest.mark.slow
 def test_a_kill_within_a_new_copy_leaves_it_sound(archive, tmp_path, tally):
     """Each death of a first copy: what is there is sound, and the next run completes it."""
     record(archive, numbers=range(80))
@@ -245,6 +247,7 @@ def test_a_full_disk_ends_a_copy_with_its_name(archive, disk):
     assert list((disk / "copy").rglob("*.new")) == []
 
 
+@pytest.mark.slow
 def test_the_command_follows_until_ctrl_c(archive, tmp_path, capsys):
     """The copy goes on while its source's server is killed and started again."""
     uri, folder, chance = "", tmp_path / "copy", random.Random(3)

@@ -247,6 +247,7 @@ def test_the_command_names_damage_there(archive, server):
         assert done.stdout.startswith(f"{server.uri}/recordings/" if damaged else f"{server.uri}: 1 recording")
 
 
+@pytest.mark.slow
 def test_a_client_asks_for_no_other_file(archive, server, tmp_path):
     """Whatever a client sends: it gets files of the archive, or an error."""
     record(archive, count=50)

@@ -64,6 +64,7 @@ def test_sets_of_positions_are_sets(rng):
             assert intervals.total(made) == len(expected)
 
 
+@pytest.mark.slow
 def test_every_message_comes_once_in_any_steps(archive, rng):
     pubs = [penstock.publish("log:a", term_length=1 << 16), penstock.publish("log:b", term_length=1 << 16)]
     reader = Reader(archive)

@@ -106,6 +106,7 @@ def run(program, *arguments, cwd=None, **more):
     )
 
 
+@pytest.mark.slow
 def test_a_plain_session_finds_the_source(recorded, tmp_path):
     """And the next one of its JVM says so where the workers' interpreter has no Penstock."""
     other = tmp_path / "python-of-another"
@@ -120,6 +121,7 @@ def test_a_plain_session_finds_the_source(recorded, tmp_path):
     assert f"Set PYSPARK_PYTHON={sys.executable}" in told
 
 
+@pytest.mark.slow
 def test_errors_are_a_line_and_nothing_else_is_on_the_terminal(recorded, tmp_path):
     """Then a worker is killed, and its work is done again: also where no master was named. `local[*]` would fail the job. At last the JVM
     is killed while its session is stopped."""

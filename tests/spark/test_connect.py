@@ -93,6 +93,7 @@ def run(command, environment, folder):
     return done
 
 
+@pytest.mark.slow
 def test_connect(filled, connect, environment, tmp_path):
     done = run([sys.executable, "-c", CONNECT, str(filled.path), str(tmp_path)], environment, tmp_path)
     got = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("GOT")]
@@ -107,6 +108,7 @@ def test_connect(filled, connect, environment, tmp_path):
     assert told.endswith(f"penstock.errors.NotFound: there is no archive at {filled.path}-none"), told
 
 
+@pytest.mark.slow
 def test_spark_submit(filled, environment, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(SUBMIT)
@@ -117,6 +119,7 @@ def test_spark_submit(filled, environment, tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_declarative_pipelines(filled, connect, environment, tmp_path):
     program = PROGRAMS / "spark-pipelines"
     if not program.exists():

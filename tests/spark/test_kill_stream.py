@@ -312,6 +312,7 @@ def check_tables(spark, world, out):
     assert counted == {name: len(found) for name, found in world.sent.items() if found}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", SLICES, ids=lambda number: f"slice{number}")
 def test_a_killed_query_loses_and_doubles_nothing(spark, channels, sessions, archive, tmp_path, rng, tally, number):
     """Slices take turns: a query whose batches become files, the pipeline, and a query that publishes; in one JVM, and with executors of

@@ -176,6 +176,7 @@ def values(table):
     return [repr(row) for row in table.to_pylist()]
 
 
+@pytest.mark.slow
 def test_engines_have_the_same_values_and_types(request, tmp_path, engine):
     """Of every codec, in every column, of rows from files of two schemas, from a recording and from memory."""
     pytest.importorskip({"spark": "pyspark", "sail": "pysail"}.get(engine, engine))
@@ -209,6 +210,7 @@ QUERIES = [
 ]
 
 
+@pytest.mark.slow
 def test_the_same_text_has_the_same_answer(tmp_path, session):
     pytest.importorskip("duckdb")
     from penstock.spark import lake as lakes
@@ -255,6 +257,7 @@ def test_a_wrong_query_is_one_line(session, caplog, capfd):
     assert not [line for line in capfd.readouterr().err.splitlines() if "WARN" not in line]
 
 
+@pytest.mark.slow
 def test_rows_that_do_not_count_are_in_no_engine(tmp_path, session):
     """Rows behind a cut of a recording that the table has not followed, and rows of an erased time, in all three parts."""
     from penstock.spark import lake as lakes
@@ -290,6 +293,7 @@ def test_a_recording_that_goes_meanwhile_is_an_error(tmp_path, session):
             cut.sql(query)
 
 
+@pytest.mark.slow
 def test_the_command_by_spark_is_as_by_duckdb(tmp_path, channels, spark, monkeypatch, capsys):
     import penstock.spark
     from penstock.cli import run
@@ -314,6 +318,7 @@ def test_the_command_by_spark_is_as_by_duckdb(tmp_path, channels, spark, monkeyp
     assert len(told[0][1].splitlines()) == 40
 
 
+@pytest.mark.slow
 def test_a_table_is_live(tmp_path, session):
     from penstock.spark import table
 
@@ -345,6 +350,7 @@ def read(session, archive, schema="position bigint, payload binary", **options):
     return reader.options(**options).load(str(archive.path)).toArrow().to_pylist()
 
 
+@pytest.mark.slow
 def test_the_data_source_has_what_only_memory_has(archive, session):
     """Each message once, wherever it is; with the columns that it has when it is recorded."""
     from penstock.spark import load, register
@@ -398,6 +404,7 @@ def test_a_live_read_says_what_is_lost(archive, session):
     assert sum(losses) == losses[1]
 
 
+@pytest.mark.slow
 def test_live_reads_while_messages_are_sent_and_recorded(archive, session):
     """Each read has all messages from the first on, without a gap, and at least those that were there before it."""
     from penstock.spark import register

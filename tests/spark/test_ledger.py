@@ -171,6 +171,7 @@ def simulate(archive, number, segments):
     folder.write_mark(SyncMarker(segments << 27, closed=True))
 
 
+@pytest.mark.slow
 def test_a_million_segments(archive, tally, monkeypatch):
     """Of a thousand recordings: each is told from its ledger's last record, and no index is opened."""
     for number in range(1, 1001):

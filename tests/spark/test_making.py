@@ -26,6 +26,7 @@ def read(out, name, stream=None):
     return tables.read(out, name, stream=stream).sort_by(ORDER)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["spark", "local"])
 def test_the_pipeline_makes_the_tables(request, recorded, tmp_path, engine):
     from penstock.spark import pipeline
@@ -115,6 +116,7 @@ penstock.tables.run(sys.argv[1], sys.argv[2], range_bytes=8192)
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_nothing_lost_or_doubled(recorded, tmp_path):
     out = tmp_path / "out"
     ranges = len(plan(recorded, range_bytes=8192))
@@ -201,6 +203,7 @@ def test_messages_that_do_not_fit_their_codec_are_kept(archive, tmp_path):
     assert rows[2]["b"] == "new"
 
 
+@pytest.mark.slow
 def test_tables_as_dataframes(spark, recorded, tmp_path):
     from penstock.spark import table
 
@@ -226,6 +229,7 @@ def test_tables_as_dataframes(spark, recorded, tmp_path):
         table(spark, out, "../out")
 
 
+@pytest.mark.slow
 def test_every_kind_of_channel_as_spark_reads_it(spark, archive, tmp_path):
     """Frames with and without pixels, sync queues, pipes of two and of jobs."""
     from penstock.spark import table

@@ -35,6 +35,7 @@ def pushed(archive, bucket):
     return archive, f"{bucket}/drive"
 
 
+@pytest.mark.slow
 def test_the_data_source(spark, pushed):
     archive, uri = pushed
     columns = ["stream", "position", "timestamp_ns", "session", "payload"]
@@ -49,6 +50,7 @@ def test_the_data_source(spark, pushed):
         penstock.spark.load(spark, uri + "/none")
 
 
+@pytest.mark.slow
 def test_the_pipeline(spark, pushed, tmp_path):
     archive, uri = pushed
     far = pipeline.run(spark, uri, tmp_path / "far")
@@ -63,6 +65,7 @@ def test_the_pipeline(spark, pushed, tmp_path):
     assert tables.run(uri, tmp_path / "far").rows == 0
 
 
+@pytest.mark.slow
 def test_an_archive_of_another_machine(spark, pushed, tmp_path):
     """In batches, as a stream, and by the pipeline: the rows of the folder."""
     archive, _ = pushed
@@ -84,6 +87,7 @@ def in_order(frame, *names):
     return frame.drop("ingested_at").orderBy(*names).toArrow()
 
 
+@pytest.mark.slow
 def test_tables_there_by_spark(spark, pushed, bucket, tmp_path):
     archive, uri = pushed
     own = tmp_path / "own.sql"
@@ -121,6 +125,7 @@ def test_tables_there_by_spark(spark, pushed, bucket, tmp_path):
     assert pipeline.run(spark, uri, out, own=[own]).rows == 0
 
 
+@pytest.mark.slow
 def test_a_query_follows_what_is_pushed(spark, archive, bucket, tmp_path):
     uri, out = f"{bucket}/live", f"{bucket}/tables"
     sent = 0
@@ -168,6 +173,7 @@ def command(*arguments):
     )
 
 
+@pytest.mark.slow
 def test_the_commands(pushed, bucket):
     """Without a JVM of their own: the tests above have Spark there."""
     _, uri = pushed

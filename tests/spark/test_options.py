@@ -65,6 +65,7 @@ def test_load_checks_before_spark_does(recorded, tmp_path):
         load(None, "hdfs://host/archive")
 
 
+@pytest.mark.slow
 def test_times_may_be_datetimes_or_text(spark, recorded):
     from penstock.record import nanoseconds as moment
     from penstock.spark import load
@@ -90,6 +91,7 @@ sys.exit(run(["pipeline", "--archive", sys.argv[1], "--out", sys.argv[2], "--mas
 """
 
 
+@pytest.mark.slow
 def test_an_error_is_one_line(recorded, tmp_path):
     """A worker of Spark's dies in the middle of a task: Spark says it in 234 lines, the command in one."""
     (tmp_path / "site").mkdir()

@@ -59,6 +59,7 @@ def versions(out, *names):
     return [tables.open_table(out, name).version for name in names]
 
 
+@pytest.mark.slow
 def test_tables_of_sql_and_python(spark, recorded, tmp_path):
     import duckdb
     import polars
@@ -95,6 +96,7 @@ def test_tables_of_sql_and_python(spark, recorded, tmp_path):
     assert not spark.catalog.listTables(), "the user's session has no views of ours"
 
 
+@pytest.mark.slow
 def test_only_what_changed_is_computed_again(spark, recorded, tmp_path):
     out, own = tmp_path / "out", write(tmp_path, SQL + "create table other as select count(*) as n from log_v;")
     run(spark, recorded, out, own)
@@ -265,6 +267,7 @@ pipeline.run(joined(), sys.argv[1], sys.argv[2], own=[sys.argv[3]])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_killed_run_commits_once(spark, recorded, tmp_path, when):
     """A kill when all files are there and no commit is, or after the commit: the next run makes it, or sees that it is made."""

@@ -42,6 +42,7 @@ def drive(archive):
     return archive
 
 
+@pytest.mark.slow
 def test_the_page(spark, drive, tmp_path, monkeypatch):
     from penstock.spark import pipeline
 
@@ -87,6 +88,7 @@ def test_the_page(spark, drive, tmp_path, monkeypatch):
     assert spark.read.parquet(f"{tmp_path}/rows").count() == 200
 
 
+@pytest.mark.slow
 def test_the_page_of_tables(spark, archive, tmp_path, monkeypatch):
     import penstock.tables
     from penstock.spark import queries
@@ -113,6 +115,7 @@ def test_the_page_of_tables(spark, archive, tmp_path, monkeypatch):
     assert len(ASKED.findall(text)) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", COMMANDS)
 def test_a_command_of_the_page_of_tables(line, archive, tmp_path):
     """Each command is tried as it is written, but without a JVM where that changes nothing."""

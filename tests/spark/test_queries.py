@@ -37,6 +37,7 @@ def asked(spark, recorded, tmp_path, monkeypatch, capsys):
     return ask
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["spark", "duckdb"])
 def test_a_query_has_its_rows_in_every_form(asked, engine):
     if engine == "duckdb":
@@ -85,6 +86,7 @@ def test_wrong_options(asked, tmp_path, capsys):
     assert "holds no tables" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_drives_example(spark, archive, drive, tmp_path):
     """Its one table, row by row: each speed has the last value of everything else up to its time."""
     from penstock import tables

@@ -56,6 +56,7 @@ def by_duckdb_and_polars(out):
     return found
 
 
+@pytest.mark.slow
 def test_once_brings_all_and_again_only_what_is_new(spark, archive, tmp_path):
     from penstock.spark.pipeline import follow
 
@@ -95,6 +96,7 @@ def test_messages_are_followed_until_it_is_told_to_stop(spark, archive, tmp_path
     assert numbers(out) == by_duckdb_and_polars(out) == list(range(40))
 
 
+@pytest.mark.slow
 def test_damage_stops_no_loop_and_is_told_at_the_end(spark, archive, tmp_path, caplog):
     from penstock.spark.pipeline import follow
 
@@ -179,6 +181,7 @@ def ended(family):
     return len(gone) == len(family) and not left
 
 
+@pytest.mark.slow
 def test_workers_jvms_and_drivers_are_killed(archive, tmp_path, tally):
     """kill -9 while a recorder goes on. Spark starts workers anew; without a JVM the command says so in a line; SIGTERM to all processes, as
     a service's manager sends it, ends it without a word."""
@@ -236,6 +239,7 @@ def working(process, out):
     return (out / ".lock").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("phase", "number"), [(launching, signal.SIGINT), (launching, signal.SIGTERM), (working, signal.SIGINT)]
 )

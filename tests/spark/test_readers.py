@@ -173,6 +173,7 @@ def test_structured_dtypes(made, reader, tally):
     tally("rows compared", len(payloads))
 
 
+@pytest.mark.slow
 def test_arrays(made, reader, tally):
     """A table's column `value`, element by element."""
     out, streams = made
@@ -267,6 +268,7 @@ def drive_tables(drive, tmp_path_factory):
     return folder / "t", records
 
 
+@pytest.mark.slow
 def test_the_drive(drive_tables, reader, tally):
     out, streams = drive_tables
     for stream, records in streams.items():

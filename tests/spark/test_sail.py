@@ -29,6 +29,7 @@ def asked(capsys):
     return ask
 
 
+@pytest.mark.slow
 def test_the_pipeline_makes_the_same_tables(recorded, tmp_path, asked):
     """In one run and in a second one, each value of each table but the time of the run."""
     for _ in range(2):
@@ -65,6 +66,7 @@ def test_what_is_sparks_alone_is_refused(recorded, tmp_path, asked):
         assert text in err
 
 
+@pytest.mark.slow
 def test_the_command_asks_the_same_query(asked):
     query = "select t, gyro[1] as x from 'log:imu' where time > now() - interval 5 hours order by t"
     with penstock.publish("log:imu", codec="json") as publication:
@@ -106,6 +108,7 @@ def test_sail_finds_the_data_source_by_itself(archive, tmp_path, monkeypatch):
         assert found.where("position > 0").selectExpr("max(time) > timestamp'2020-01-01'").collect()[0][0]
 
 
+@pytest.mark.slow
 def test_tables_on_an_object_storage_are_asked(object_storage, archive, monkeypatch):
     import boto3
     from conftest import storage_environment

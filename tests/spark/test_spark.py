@@ -20,6 +20,7 @@ def load(spark, archive):
     return spark.read.format("penstock").load(str(archive.path))
 
 
+@pytest.mark.slow
 def test_rows_are_what_was_sent(spark, recorded):
     rows = load(spark, recorded).filter("stream = 'log:b'").orderBy("position").collect()
     assert [bytes(r.payload) for r in rows] == [b"%d" % i for i in range(1000)] + [bytes(200_000)]
@@ -45,6 +46,7 @@ def test_options_narrow_exactly(spark, recorded):
         load(spark, recorded.path, columns=["nope"])
 
 
+@pytest.mark.slow
 def test_a_dataframe_may_be_queried_again_and_again(spark, recorded):
     frame = load(spark, recorded)
     assert frame.filter("stream = 'log:none'").count() == 0
@@ -52,6 +54,7 @@ def test_a_dataframe_may_be_queried_again_and_again(spark, recorded):
     assert frame.filter("upper(stream) = 'LOG:J'").count() == 1000
 
 
+@pytest.mark.slow
 def test_sparks_filters_give_exactly_the_rows_that_they_mean(spark, recorded):
     everything = load(spark, recorded)
     table = everything.toArrow()

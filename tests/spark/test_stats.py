@@ -110,6 +110,7 @@ def test_times_before_1970_and_messages_that_are_no_json(spark, archive, tmp_pat
     assert check(spark, tmp_path / "out", 10**9) >= 5
 
 
+@pytest.mark.slow
 def test_losses_and_messages_that_go_are_in_it(spark, archive, tmp_path):
     """A recording with gaps, which is then cut back: the view has what the tables have."""
     out, width = tmp_path / "out", 10**5
@@ -140,6 +141,7 @@ def test_an_archive_without_messages_has_an_empty_view(spark, archive, tmp_path)
     assert check(spark, tmp_path / "out", 10**9) == 0
 
 
+@pytest.mark.slow
 def test_spark_and_its_views_take_a_part_of_it(spark, recorded, tmp_path):
     import penstock.spark
 
@@ -162,6 +164,7 @@ spark.stop()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "heap"),
     [(1_000_000, "512m"), pytest.param(16_000_000, "1g", marks=pytest.mark.skipif(not LONG, reason="PENSTOCK_LONG=1"))],

@@ -63,6 +63,7 @@ def two(archive):
     recorder.stop()
 
 
+@pytest.mark.slow
 def test_every_message_once_over_restarts(spark, two, tmp_path):
     archive, send = two
     query = Query(spark, archive, tmp_path / "checkpoint")
@@ -83,6 +84,7 @@ def test_every_message_once_over_restarts(spark, two, tmp_path):
     assert len(query.rows) == 160
 
 
+@pytest.mark.slow
 def test_progress_tells_offsets_and_lag(spark, two, tmp_path):
     archive, send = two
     send(40)
@@ -101,6 +103,7 @@ def test_progress_tells_offsets_and_lag(spark, two, tmp_path):
     assert end["streams"]["log:one"] == {str(archive.find("log:one").epoch): archive.find("log:one").end_position}
 
 
+@pytest.mark.slow
 def test_where_a_query_begins(spark, two, tmp_path):
     archive, send = two
     send(10)
@@ -184,6 +187,7 @@ def test_where_a_query_begins_is_asked_again(two):
         assert sum(batch.num_rows for planned in one for batch in planned.rows(["position"])) == 10
 
 
+@pytest.mark.slow
 def test_another_archive_is_refused(spark, two, tmp_path):
     archive, send = two
     send(3)
@@ -195,6 +199,7 @@ def test_another_archive_is_refused(spark, two, tmp_path):
         query.once()
 
 
+@pytest.mark.slow
 def test_the_ledger_keeps_unread_messages(spark, two, tmp_path):
     archive, send = two
     send(10)
@@ -222,6 +227,7 @@ def ended(archive):
     return archive
 
 
+@pytest.mark.slow
 def test_purge_respects_consumers(spark, ended, tmp_path):
     query = Query(spark, ended, tmp_path / "checkpoint")
     assert query.once(maxMessagesPerTrigger=30, consumer="slow") == 50
@@ -245,6 +251,7 @@ def test_purge_respects_consumers(spark, ended, tmp_path):
     assert not ended.verify()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["false", "mark"])
 def test_messages_that_went_are_told(spark, ended, tmp_path, mode):
     query = Query(spark, ended, tmp_path / "checkpoint")
@@ -266,6 +273,7 @@ def test_messages_that_went_are_told(spark, ended, tmp_path, mode):
     assert query.once() == 0
 
 
+@pytest.mark.slow
 def test_pipes_positions_are_a_recordings_own(spark, archive, tmp_path):
     """Two recordings of an open pipe, one of them cut back and extended: every message once, and none for another."""
     pub = penstock.publish("pipe:p")

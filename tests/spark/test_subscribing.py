@@ -33,6 +33,7 @@ def read_all(spark, archive, tmp_path):
     return once
 
 
+@pytest.mark.slow
 def test_a_pattern_takes_streams_that_come_later(archive, read_all):
     add(archive, "log:robot/imu", 3)
     add(archive, "log:other", 5)
@@ -43,6 +44,7 @@ def test_a_pattern_takes_streams_that_come_later(archive, read_all):
     assert read_all(stream="robot/*") == {"log:robot/gps": 2, "log:robot/imu": 1}
 
 
+@pytest.mark.slow
 def test_a_batch_read_takes_patterns_and_refuses_typos(spark, archive):
     from penstock.spark import load
 
@@ -59,6 +61,7 @@ def test_a_batch_read_takes_patterns_and_refuses_typos(spark, archive):
         load(spark, archive.path, stream="lgo:*")
 
 
+@pytest.mark.slow
 def test_a_stream_may_be_awaited(archive, read_all):
     add(archive, "log:a", 2)
     assert read_all(stream="log:a,log:b") == {"log:a": 2}
@@ -66,6 +69,7 @@ def test_a_stream_may_be_awaited(archive, read_all):
     assert read_all(stream="log:a,log:b") == {"log:b": 4}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["true", "false", "mark"])
 def test_a_stream_goes_on_without_its_last_recording(archive, read_all, loss):
     add(archive, "log:a", 2)
@@ -76,6 +80,7 @@ def test_a_stream_goes_on_without_its_last_recording(archive, read_all, loss):
     assert read_all(stream="log:a", failOnDataLoss=loss) == {"log:a": 3}
 
 
+@pytest.mark.slow
 def test_a_pattern_holds_back_a_purge_of_its_streams(archive, read_all):
     add(archive, "log:robot/imu", 3)
     assert read_all(stream="robot/*", consumer="mine") == {"log:robot/imu": 3}

@@ -146,6 +146,7 @@ def numbers(archive):
     pub.close()
 
 
+@pytest.mark.slow
 def test_a_frame_goes_onto_a_channel(spark, channels, tmp_path):
     with penstock.subscribe("log:out") as sub, penstock.subscribe("log:two") as two:
         frame = spark.range(100).repartition(3)
@@ -297,6 +298,7 @@ def thirds(archive):
     return [one.data for one in archive.replay("log:in", decode=False) if one.position % 3 == 0]
 
 
+@pytest.mark.slow
 def test_a_killed_publisher_doubles_and_loses_nothing(spark, channels, archive, numbers, tmp_path):
     """The process that publishes dies at each step of a batch. A subscriber hears each message once, in order."""
     numbers(1200 if LONG else 500)
@@ -308,6 +310,7 @@ def test_a_killed_publisher_doubles_and_loses_nothing(spark, channels, archive, 
     assert not list((tmp_path / "c" / "outbox").rglob("*.arrow"))
 
 
+@pytest.mark.slow
 def test_a_killed_appender_doubles_and_loses_nothing(spark, archive, numbers, tmp_path):
     """The same into an archive."""
     numbers(1200 if LONG else 500)
@@ -319,6 +322,7 @@ def test_a_killed_appender_doubles_and_loses_nothing(spark, archive, numbers, tm
     assert not list(to.path.rglob("*.arrow"))
 
 
+@pytest.mark.slow
 def test_the_example(channels, tmp_path):
     """examples/spark_stream.py, in a process and a JVM of its own."""
     path = Path(__file__).parents[2] / "examples" / "spark_stream.py"

@@ -11,6 +11,7 @@ from penstock.cli import run
 pytest.importorskip("duckdb")
 
 
+@pytest.mark.slow
 def test_memory_here_continues_what_is_there(bucket, tmp_path, capsys):
     archive, query = penstock.Archive(tmp_path / "archive"), "select count(*) as n, sum(i) as s from 'log:a'"
     with penstock.publish("log:a", codec="json") as publication:

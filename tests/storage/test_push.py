@@ -49,6 +49,7 @@ def objects(uri):
     return {info.path.removeprefix(place.path + "/"): (info.size, info.mtime_ns) for info in found if info.is_file}
 
 
+@pytest.mark.slow
 def test_an_archive_there_is_read_as_it_is_here(archive, bucket):
     record(archive, count=100)
     record(archive, "log:b", 10, 30_000)
@@ -80,6 +81,7 @@ def test_an_archive_there_is_read_as_it_is_here(archive, bucket):
     assert there.verify() == []
 
 
+@pytest.mark.slow
 def test_tasks_read_their_ranges_from_there(archive, bucket):
     record(archive, count=400)
     archive.push(bucket + "/x")
@@ -104,6 +106,7 @@ def test_a_message_may_end_in_segments_outside_its_range(archive, bucket):
     assert [len(payload) for payload in found] == [50_000, 150_000, 3]
 
 
+@pytest.mark.slow
 def test_a_second_plan_there_is_the_same_as_a_first(archive, bucket):
     uri = bucket + "/x"
     record(archive)
@@ -124,6 +127,7 @@ def test_a_second_plan_there_is_the_same_as_a_first(archive, bucket):
     assert [(one.start, one.end) for one in plan(there)] == [(one.start, one.end) for one in plan(archive)]
 
 
+@pytest.mark.slow
 def test_a_plan_of_what_did_not_change_there_reads_no_index(archive, bucket, monkeypatch):
     record(archive)
     archive.push(bucket + "/x")
@@ -168,6 +172,7 @@ def test_a_second_push_copies_only_what_is_new(archive, bucket):
     }
 
 
+@pytest.mark.slow
 def test_a_recording_that_is_not_sealed_waits_for_its_seal(archive, bucket):
     record(archive)
     folder = archive.folders()[0]
@@ -206,6 +211,7 @@ def test_cut_back_means_told_to_replace(archive, bucket):
         assert done.segments == 0
 
 
+@pytest.mark.slow
 def test_a_reader_that_follows_sees_what_is_pushed_later(archive, bucket, monkeypatch):
     uri = f"{bucket}/x"
     record(archive, count=100)
@@ -302,6 +308,7 @@ def push(archive, uri, left):
     penstock.Archive(archive).push(uri)
 
 
+@pytest.mark.slow
 def test_a_killed_push_leaves_what_can_be_read_and_goes_on(archive, bucket):
     record(archive, count=100)
     record(archive, "log:b", 30)
@@ -340,6 +347,7 @@ def test_damage_here_is_not_pushed_and_others_are(archive, bucket):
     assert there.read("log:b", columns=ALL).equals(archive.read("log:b", columns=ALL))
 
 
+@pytest.mark.slow
 def test_damage_there_is_found_by_readers_and_by_verify(archive, bucket, caplog):
     record(archive, count=100)
     archive.push(f"{bucket}/x")
@@ -398,6 +406,7 @@ def test_another_archive_is_refused_and_a_place_is_checked(archive, bucket, tmp_
     assert "not-to-be-logged" not in caplog.text
 
 
+@pytest.mark.slow
 def test_the_command(archive, bucket, capfd, tmp_path):
     record(archive, count=100)
     assert run(["archive", "push", str(archive.path), f"{bucket}/x"]) == 0

@@ -47,6 +47,7 @@ def objects(uri):
     return {info.path.removeprefix(place.path + "/") for info in found if info.is_file}
 
 
+@pytest.mark.slow
 def test_tables_there_are_those_here(archive, bucket, tmp_path):
     uri = f"{bucket}/deep/tables"
     with pytest.raises(NotFound, match=f"{uri} holds no tables"):
@@ -66,6 +67,7 @@ def test_tables_there_are_those_here(archive, bucket, tmp_path):
     assert (found.num_rows, found["new600"].drop_null().to_pylist()[-1:]) == (900, [899])
 
 
+@pytest.mark.slow
 def test_an_archive_there_becomes_tables_there(archive, bucket, tmp_path):
     record(archive)
     archive.push(f"{bucket}/drive")
@@ -85,6 +87,7 @@ def test_other_readers(archive, bucket, monkeypatch):
     assert len(deltalake.DeltaTable(f"{bucket}/t/messages").file_uris()) == 2
 
 
+@pytest.mark.slow
 def test_small_files_are_joined_and_rows_are_erased(archive, bucket, tmp_path):
     uri = f"{bucket}/t"
     record(archive, 600)
@@ -110,6 +113,7 @@ def test_small_files_are_joined_and_rows_are_erased(archive, bucket, tmp_path):
     assert "mine/mine.parquet" in objects(uri)
 
 
+@pytest.mark.slow
 def test_two_pipelines_at_once_double_nothing(archive, bucket, tmp_path, monkeypatch):
     uri = f"{bucket}/t"
     record(archive, 20)
@@ -160,6 +164,7 @@ def test_a_state_that_may_yet_be_committed_stays(bucket, monkeypatch):
     assert [info.base_name for info in (place / STATE).list()] == [f"state-{table.mark(APP)}.json"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_killed_runs_lose_and_double_nothing(archive, bucket, tmp_path, when):
     uri = f"{bucket}/t"

@@ -34,6 +34,7 @@ def read(name, writers, count, ready, results):
         results.put((expected, order, sub.lost))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("writers", "readers"), [(1, 3), (4, 2)])
 def test_every_message_to_everyone_in_one_order(writers, readers):
     context = multiprocessing.get_context("spawn")

@@ -209,6 +209,7 @@ def test_optimizing_a_place_that_is_read_only_is_told(archive, out, monkeypatch)
         keep.optimize(out)
 
 
+@pytest.mark.slow
 def test_a_log_is_cleaned_of_what_it_keeps_no_longer(tmp_path):
     table = Table.create(Place.of(tmp_path), pyarrow.schema([("i", pyarrow.int64())]))
     begins = []

@@ -41,6 +41,7 @@ def test_objects_are_handed_over_by_reference_and_in_order(kind):
     assert pipe.get(timeout=1) is None
 
 
+@pytest.mark.slow
 @kinds
 def test_nothing_leaks(kind):
     pipe, thing = kind(), Thing()

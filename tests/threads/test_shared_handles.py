@@ -132,6 +132,7 @@ def test_a_queue_gives_each_message_once(way, collector, tally):
             tally("messages taken by threads that share a handle", MESSAGES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [way for way in QUEUE_WAYS if way != "borrow"])
 def test_a_take_inside_a_take_gets_another_message(way, tally):
     """A finalizer may run wherever a take allocates, and take a message itself: no thread is needed for that, and no luck."""

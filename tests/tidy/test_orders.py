@@ -86,6 +86,7 @@ def test_rows_of_tables_are_found(tmp_path: Path) -> None:
     assert list(orders.rows(tmp_path)) == [orders.Row("a", 7, ("A::b", "c"), ("d",), "x \\| y")]
 
 
+@pytest.mark.slow
 def test_every_ordered_operation_has_a_comment(operations: list[orders.Ordered]) -> None:
     assert [f"{operation.where}: {operation.wrong}" for operation in operations if operation.wrong] == []
 

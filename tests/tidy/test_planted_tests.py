@@ -52,6 +52,7 @@ for bug in planted.PYTHON_BUGS:
 """
 
 
+@pytest.mark.slow
 def test_a_planted_bug_changes_only_names_that_are_there() -> None:
     """A module that has moved leaves a bug planted where nothing runs, and a suite that seems blind."""
     command = [sys.executable, "-c", NAMES_OF_ITS_OWN]

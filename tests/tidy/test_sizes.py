@@ -3,11 +3,14 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 NAME_MAX = 60
 LINES_MAX = 400
 
 
+@pytest.mark.slow
 def test_names_of_tests_are_short() -> None:
     names = {
         node.name

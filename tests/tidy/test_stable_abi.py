@@ -13,6 +13,7 @@ BIND = Path(__file__).parents[2] / "native" / "bind"
 APART = ("record", "sync")  # they have names that others have, too
 
 
+@pytest.mark.slow
 def test_the_bindings_compile_against_the_stable_abi(tmp_path):
     nanobind = pytest.importorskip("nanobind")
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")

@@ -76,6 +76,7 @@ def told(tmp_path_factory):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "number", "code"), [pytest.param(*b, id=f"{b[0].parent.name}-{b[0].stem}-{b[1]}") for b in blocks()]
 )

@@ -83,6 +83,7 @@ def test_the_typed_options_are_those_that_kinds_take(verb, classes):
     assert typed - {"codec"} == taken - TEST_ONLY - ELSEWHERE | (typed & ELSEWHERE - {"codec"})
 
 
+@pytest.mark.slow
 def test_pyright_agrees_on_the_slips():
     pytest.importorskip("pyright", reason="pyright is not installed")
     done = subprocess.run(

@@ -184,6 +184,7 @@ def test_workers_yield_each_message_once(kind):
     assert all(len(mine) > 20 for mine in told)  # each has a fair part
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_torch", [False, True])
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_share_a_pipe(method, as_torch):

@@ -77,6 +77,7 @@ def test_columns_are_those_that_are_asked_for(folder):
             penstock.open_dataset(folder, columns=columns)
 
 
+@pytest.mark.slow
 def test_shards_have_each_row_once(folder):
     data = penstock.open_dataset(folder, columns=["index"])
     for count in (1, 2, 3, 7, 1001):
@@ -96,6 +97,7 @@ def read_as_worker(data, index, count, answers):
     answers.put([row["index"] for row in data])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_have_each_row_once(folder, method):
     """Also after the parent has read rows itself: a child opens files of its own."""

@@ -86,6 +86,7 @@ def send(pub, sink, numbers, every=0.0005):
             sink.take()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", [0, 1, 2], ids=["sender", "receiver", "both"])
 def test_killed_bridges_of_two_machines_lose_nothing(killed):
     at = f"udp://127.0.0.1:{free_port()}/1"
@@ -123,6 +124,7 @@ def test_a_killed_bridge_within_a_machine_repeats_one_message():
         assert bridge.end()[1][0]["lost"] == 0
 
 
+@pytest.mark.slow
 def test_a_killed_pattern_bridge_goes_on_with_all_channels():
     at = f"udp://127.0.0.1:{free_port()}"
     sinks = [Sink(f"log:far/r/{name}") for name in "xy"]
@@ -144,6 +146,7 @@ def test_a_killed_pattern_bridge_goes_on_with_all_channels():
             sink.wait_for(600)
 
 
+@pytest.mark.slow
 def test_a_killed_receiver_of_several_channels_keeps_their_order():
     """The sending bridge goes on all the time: what arrives at a machine whose bridge begins again is not taken for read."""
     at = f"udp://127.0.0.1:{free_port()}"
@@ -167,6 +170,7 @@ def test_a_killed_receiver_of_several_channels_keeps_their_order():
             sink.wait_for(sent)
 
 
+@pytest.mark.slow
 def test_a_killed_bridge_of_both_directions_echoes_nothing():
     with (
         commands(("log:a", "log:b", "--both")) as (bridge,),

@@ -372,6 +372,7 @@ def _work(path, results):
     results.put(got)
 
 
+@pytest.mark.slow
 @forks
 @pytest.mark.parametrize("how", ["fork", "spawn"])
 def test_several_workers_and_writers_share_the_work(how):

@@ -305,6 +305,7 @@ def _echo(folder, name, count):
             seen[message.sender] = seen.get(message.sender, 0) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["fork", "spawn", "forkserver"])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_processes_by_every_way_of_starting_them(how):

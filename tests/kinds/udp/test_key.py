@@ -408,6 +408,7 @@ def _attempt(uri, key):
     return told
 
 
+@pytest.mark.slow
 def test_processes_of_a_machine_have_a_key_in_common(uri, tmp_path, key):
     """Each may be the next owner of the socket. Streams of one port are received by one process, with a key as without."""
     other = keys.create(tmp_path / "other.key")

@@ -26,11 +26,13 @@ def run(*command):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_captured_bytes_and_single_promises(programs):
     assert int(re.search(r"(\d+) promises", run(programs / "net_check"))[1]) >= 13
     assert int(re.search(r"(\d+) promises", run(programs / "net_extensions"))[1]) >= 4
 
 
+@pytest.mark.slow
 def test_lives_over_a_bad_link_count_every_loss(programs):
     said = run(programs / "net_sim", "--seed", 1, "--lives", 400)
     assert said.startswith("400 lives"), said
@@ -46,6 +48,7 @@ def test_streams_of_one_port_share_a_socket(programs):
     assert run(programs / "udp_streams") == "several streams share a port\n"
 
 
+@pytest.mark.slow
 def test_a_killed_socket_owner_is_replaced_without_loss(programs):
     said = run(programs / "udp_takeover", "--seed", 1, "--messages", 300_000, "--every-ms", 100)
     assert int(re.search(r"(\d+) owners killed", said)[1]) > 0, said

@@ -249,6 +249,7 @@ def test_inherited_peers_that_connect_work_or_say_why_not(uri):
         assert "a pair has one peer" in in_child(lambda: pair.send(b"x", timeout=1))
 
 
+@pytest.mark.slow
 @forks
 def test_forks_while_threads_send_and_receive(uri, tally):
     with penstock.publish(uri) as pub, penstock.subscribe(uri) as sub:

@@ -27,6 +27,7 @@ def uri(request, tmp_path):
         return f"zmq+tcp://127.0.0.1:{socket.bind_to_random_port('tcp://127.0.0.1')}"
 
 
+@pytest.mark.slow
 def test_forks_while_threads_make_handles(uri, tally):
     kept = [
         penstock.subscribe(uri) for _ in range(30)

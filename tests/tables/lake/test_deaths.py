@@ -116,6 +116,7 @@ class Life:
         return rows.num_rows
 
 
+@pytest.mark.slow
 def test_queries_are_right_whoever_dies(tmp_path, rng, tally):
     queries, killed = 0, 0
     for number in range(LIVES):

@@ -137,6 +137,7 @@ print("read")
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_reads_in_part_ends(tmp_path):
     """Arrow's own scanner reads ahead in other threads, which would wait for Python's lock at its end."""
     archive = penstock.Archive(tmp_path / "archive")
@@ -303,6 +304,7 @@ def test_a_message_that_begins_before_its_recorder_is_there(tmp_path):
         assert lake.sql("select i from 'log:a' order by i")["i"].to_pylist() == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_streams_of_one_query_have_one_cut():
     """What is sent to the second stream before a message of the first is there, if that message is."""
     stop, counts = threading.Event(), []
@@ -333,6 +335,7 @@ def test_streams_of_one_query_have_one_cut():
     assert counts[-1]["a"] > counts[0]["a"]
 
 
+@pytest.mark.slow
 def test_a_query_is_as_new_as_the_channel(imu):
     for number in range(100, 150):
         end = imu.send({"t": number, "gyro": []})

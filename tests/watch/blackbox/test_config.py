@@ -230,6 +230,7 @@ def as_toml(value):
     return repr(value)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(
     st.dictionaries(words, values, max_size=8),

@@ -63,6 +63,7 @@ def test_an_interrupt_of_its_wait_seals_the_snapshot(tmp_path):
     assert [info.state for info in penstock.Archive(tmp_path / "a").list()] == ["closed"]
 
 
+@pytest.mark.slow
 def test_a_file_that_may_not_grow_is_one_line(tmp_path):
     with penstock.publish("log:x", capacity="4MiB") as pub:
         for _ in range(20):

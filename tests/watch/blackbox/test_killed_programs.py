@@ -19,6 +19,7 @@ PARTS = max(4, ROUNDS // 250)  # above five minutes a test counts as hanging
 SECONDS = 30 if ROUNDS <= 1000 else None  # of each part: two of them run at a time
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_snapshot_after_kills_has_all(part, rng, tally):
     begun, rounds, found = time.monotonic(), 0, 0

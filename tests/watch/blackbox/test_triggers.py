@@ -77,6 +77,7 @@ def join_and_stay(name, told):
     pub.wait_for_readers(1000)
 
 
+@pytest.mark.slow
 def test_death_trigger_fires_each_time(watched, tally):
     """Writers that are killed, some of them at once, some as soon as they have joined; beside readers that clear their places."""
     box = watched('[[trigger]]\nname = "any"\ndeath = "any"\n')
@@ -189,6 +190,7 @@ def test_exception_trigger_fires_each_time(watched, monkeypatch, tally):
     tally("triggers fired", TIMES)
 
 
+@pytest.mark.slow
 def test_silence_trigger_fires_each_time(watched, tally):
     box = watched('[[trigger]]\nname = "it"\nsilence = "log:a"\nlonger = "0.03s"')
     with penstock.publish("log:a", codec="json") as pub:
@@ -199,6 +201,7 @@ def test_silence_trigger_fires_each_time(watched, tally):
     tally("triggers fired", TIMES)
 
 
+@pytest.mark.slow
 def test_rate_trigger_fires_each_time(watched, tally):
     box = watched('[[trigger]]\nname = "it"\nrate = "ring:a"\nabove = 1000\nover = "0.02s"')
     sampled = box.box._sampled[0]

@@ -453,6 +453,7 @@ def test_command_refuses_what_is_not_there(capsys: pytest.CaptureFixture[str]) -
     assert run_command(capsys, "log:nowhere", status=1).startswith("penstock: there is no channel log:nowhere")
 
 
+@pytest.mark.slow
 def test_stack_of_the_culprit_by_its_handler(
     program: Callable[..., subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -546,6 +547,7 @@ def test_wide_graph_is_bounded() -> None:
     assert len(str(found).splitlines()) <= 401
 
 
+@pytest.mark.slow
 def test_channels_of_udp_name_their_peers() -> None:
     """A subscription of a network channel waits for the host and port that sends; a stopped receiver is named as one."""
     from tests.ports import free_port
