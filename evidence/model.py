@@ -101,11 +101,11 @@ def exhaust(*, long: bool, part: tuple[int, int] = WHOLE) -> list[Row]:
     return rows
 
 
-def wander(*, long: bool, seed: int) -> Row:
-    """Random walks without a budget."""
+def wander(*, count: int, seed: int) -> Row:
+    """Random walks without a budget: so many of each scenario."""
     program = checker()
     known = scenarios(program)
-    arguments = ["--random", "500000" if long else "20000", "--seed", str(seed)]
+    arguments = ["--random", str(count), "--seed", str(seed)]
     return _judge(program, known, arguments, f"executions at random, {len(known)} scenarios")
 
 

@@ -25,9 +25,8 @@ def _batch(first: int) -> str:
     return ""
 
 
-def recordings(*, long: bool, seed: int) -> Row:
+def recordings(*, count: int, seed: int) -> Row:
     """Writers, recorders that are killed, followers, power cuts, and what goes on beside them in the archive."""
-    count = 500_000 if long else 8_000
     begun = time.monotonic()
     with ProcessPoolExecutor(WORKERS, get_context("fork")) as pool:
         wrong = [w for w in pool.map(_batch, range(seed, seed + count, BATCH)) if w]

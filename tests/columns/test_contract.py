@@ -28,7 +28,7 @@ from penstock.columns.contract.decoding import decode
 from penstock.tables.delta.files import describe_file
 from penstock.tables.delta.places import Place
 
-ROUNDS = sized(15, 60, 2000)
+ROUNDS = sized(40, 60, 2000)
 LAST_SECOND = 253_402_300_799  # of the year 9999
 JSON, MSGPACK = {"kind": "json"}, {"kind": "msgpack"}
 
