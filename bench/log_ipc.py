@@ -20,11 +20,12 @@ from bench.ipc import (
     throughput,
 )
 from bench.report import Report
-from bench.rivals import ours, ours_batch, ours_inplace
+from bench.rivals import ours, ours_batch, ours_inplace, pipe
 from evidence.bounded import Failed
 from evidence.bounded import program as run_program
 from evidence.build import build
 
+PIPE = "penstock pipe"  # it zeroes nothing ahead
 # The bars of --plot: case, metric.
 PLOT = (("64 B, 1 subscriber", "throughput"), ("64 B, round trip", "p50"))
 
@@ -42,8 +43,8 @@ def run(report: Report) -> None:
             one_by_one(report, "pyaeron", found["pyaeron"])
         native(report)
         for size in sizes:
-            for readers in (1, 3):
-                throughput(report, everyone, size, readers)
+            throughput(report, everyone | ({PIPE: pipe} if size >= 65536 else {}), size, 1)
+            throughput(report, everyone, size, 3)
         for size in (64,) if report.quick else (64, 1 << 20):
             latency(report, {"penstock": ours, **found}, size, ours=ours)
         if not report.quick:
@@ -87,6 +88,7 @@ def aims(report: Report) -> None:
     report.at_most("64 B, C++ core", "CPU per message, both sides", 30, "ns", value)
     if not report.quick:
         large = "1 MiB, 1 subscriber"
-        ratio = report.ratio(large, "throughput", "penstock", "iceoryx2")
-        report.at_least(large, "throughput, times iceoryx2", 1, "×", ratio)
+        for who in ("penstock", PIPE):
+            ratio = report.ratio(large, "throughput", who, "iceoryx2")
+            report.at_least(large, f"{who}: throughput, times iceoryx2", 1, "×", ratio)
         report.at_least("1 MiB", "rate, of one memcpy in and one out", 0.9, "×", of_two_copies(report))

@@ -18,12 +18,15 @@ import numpy as np
 import penstock
 from bench.ipc import own_channels, tried
 from bench.report import Report
+from penstock._native import core
 
 SIZE = 1024
 MESSAGE = os.urandom(SIZE)
 CASE, PACED = "1 KiB messages", "1 KiB messages at 1 GB/s"
 BARE, RECORDED = "no recorder, reader in a process", "recorder in a process"
-PLAIN = "plain pwrite of the same bytes"
+PLAIN, SUMMED = "plain pwrite of the same bytes", "the same, with their CRC-32C"
+TERM = 1 << 24
+TERMS = 3 * TERM  # bytes
 CAMERA, RATE = "640x480x3 at 60 Hz", 60
 ENCODINGS = ("raw", "zstd", "png", "jpeg")
 
@@ -32,7 +35,7 @@ def run(report: Report) -> None:
     """Plain writes, a writer with a plain subscriber, a writer with a recorder, in turn."""
     count, rounds = report.sized(600_000, quick=5_000), report.sized(5, quick=1, short=3)
     with own_channels():
-        found: dict[str, list] = {PLAIN: [], BARE: [], RECORDED: [], "paced": []}
+        found: dict[str, list] = {PLAIN: [], SUMMED: [], BARE: [], RECORDED: [], "paced": []}
 
         def run(who: str, case: str, kept: str | None, measure: Any, *args: Any, **options: Any) -> None:
             value = tried(report, who, case, f"{count:,} messages", measure, *args, **options)
@@ -42,6 +45,7 @@ def run(report: Report) -> None:
         run(PLAIN, CASE, None, _plain_write, count)  # warms
         for number in range(rounds):
             run(PLAIN, CASE, PLAIN, _plain_write, count)
+            run(SUMMED, CASE, SUMMED, _plain_write, count, summed=True)
             run(BARE, CASE, BARE, _burst, f"log:bare{number}", count, record=False)
             run(RECORDED, CASE, RECORDED, _burst, f"log:rec{number}", count, record=True)
         for number in range(rounds):
@@ -52,8 +56,9 @@ def run(report: Report) -> None:
             report.add(CASE, who, "throughput", [one[0] / 1e9 for one in found[who]], "GB/s")
             report.add(CASE, who, "writer CPU per message", [one[1] for one in found[who]], "ns")
             report.add(CASE, who, "other process' CPU per message", [one[2] for one in found[who]], "ns")
-    if found[PLAIN]:
-        report.add(CASE, PLAIN, "throughput", [rate / 1e9 for rate in found[PLAIN]], "GB/s")
+    for who in (PLAIN, SUMMED):
+        if found[who]:
+            report.add(CASE, who, "throughput", [rate / 1e9 for rate in found[who]], "GB/s")
     if paced := found["paced"]:
         report.add(PACED, RECORDED, "messages refused for want of room", [float(no) for no, _ in paced], "messages")
         report.add(PACED, RECORDED, "rate kept", [rate / 1e9 for _, rate in paced], "GB/s")
@@ -107,20 +112,24 @@ def aims(report: Report) -> None:
     without = report.get(CASE, BARE, "writer CPU per message")
     with_it = report.get(CASE, RECORDED, "writer CPU per message")
     report.at_least(CASE, "recorded", 1.0, "GB/s", report.get(CASE, RECORDED, "throughput"))
-    of_plain = report.ratio(CASE, "throughput", RECORDED, PLAIN)
-    report.at_least(CASE, "recorded, of a plain pwrite of the same bytes", 0.9, "×", of_plain)
+    for bare in (PLAIN, SUMMED):
+        report.at_least(CASE, f"recorded, of {bare}", 0.9, "×", report.ratio(CASE, "throughput", RECORDED, bare))
     slower = None if not without or with_it is None else with_it / without
     report.at_most(CASE, "writer CPU with the recorder, of that with a plain reader", 1.05, "×", slower)
 
 
-def _plain_write(count: int) -> float:
-    """Bytes per second of a process that does nothing but write them in blocks of 256 KiB."""
+def _plain_write(count: int, *, summed: bool = False) -> float:
+    """Bytes per second of a process that does nothing but write them in blocks of 256 KiB, as many of these as a log has. summed: and sums
+    each block, as a recording does."""
+    blocks = [os.urandom(SIZE * 256) for _ in range(TERMS // (SIZE * 256))]
     with tempfile.TemporaryFile(prefix="penstock-bench-", dir="/dev/shm") as file:
-        block = MESSAGE * 256
         begun = time.perf_counter()
         for number in range(count // 256):
+            block = blocks[number % len(blocks)]
+            if summed:
+                core.crc32c(block, 0)
             os.pwrite(file.fileno(), block, number * len(block))
-        return count // 256 * len(block) / (time.perf_counter() - begun)
+        return count // 256 * SIZE * 256 / (time.perf_counter() - begun)
 
 
 def _reader(name: str, count: int, ready) -> None:
@@ -139,7 +148,7 @@ def _burst(name: str, count: int, *, record: bool) -> tuple[float, float, float]
     import multiprocessing
 
     folder = tempfile.mkdtemp(prefix="penstock-bench-archive-", dir="/dev/shm")
-    pub = penstock.publish(name, term_length=1 << 24)
+    pub = penstock.publish(name, term_length=TERM)
     context = multiprocessing.get_context("fork")
     try:
         if record:
@@ -175,7 +184,7 @@ def _ended_cpu() -> float:
 def _paced(name: str, count: int) -> tuple[int, float]:
     """(refusals, bytes per second) of a writer that offers 1 GB/s and never waits."""
     folder = tempfile.mkdtemp(prefix="penstock-bench-archive-", dir="/dev/shm")
-    pub = penstock.publish(name, term_length=1 << 24)
+    pub = penstock.publish(name, term_length=TERM)
     recorder = penstock.Archive(folder).record(name, process=True)
     try:
         per_slice = 500  # messages in each 500 µs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import penstock
 
-TERM = {64: 1 << 20, 1024: 1 << 22, 65536: 1 << 24, 1 << 20: 1 << 24}
+TERM = {64: 1 << 20, 1024: 1 << 22, 65536: 1 << 24, 1 << 20: 1 << 22}  # three terms that fit into the cache
 
 
 def prepare(name: str, readers: int, size: int) -> None:

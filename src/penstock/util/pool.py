@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import os
 import queue
 import subprocess
 import sys
@@ -19,6 +20,11 @@ from penstock.errors import SystemFailure
 
 Report = Callable[[int, int], None]
 Task = dict[str, Any]
+
+
+def environment_of_child() -> dict[str, str]:
+    """The environment of this library's own processes: NumPy starts no threads there, which would spin for a while and compute nothing."""
+    return {"OPENBLAS_NUM_THREADS": "1", **os.environ}
 
 
 class Pool:
@@ -40,7 +46,12 @@ class Pool:
             try:
                 for _ in range(self._count):
                     self._children.append(
-                        subprocess.Popen([sys.executable, "-c", main], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                        subprocess.Popen(
+                            [sys.executable, "-c", main],
+                            stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE,
+                            env=environment_of_child(),
+                        )
                     )
             except BaseException as error:  # also an interrupt
                 self.__exit__()

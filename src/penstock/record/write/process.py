@@ -22,6 +22,7 @@ from typing import Any
 
 from penstock import errors
 from penstock.record.format.types import Progress, Recorder
+from penstock.util.pool import environment_of_child
 
 POLL_SECONDS = 0.1
 
@@ -210,7 +211,8 @@ def _start_child(job: dict[str, Any]) -> tuple[subprocess.Popen[bytes], io.FileI
     answers = io.FileIO(read)
     try:
         command = [sys.executable, "-c", main, json.dumps({**job, "answers": write})]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[write], bufsize=0), answers
+        environment = environment_of_child()
+        return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[write], bufsize=0, env=environment), answers
     except BaseException:
         answers.close()
         raise
