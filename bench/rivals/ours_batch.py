@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import penstock
-from bench.rivals.ours import clean, prepare
+from bench.rivals.ours import clean
+from bench.rivals.ours import prepare_whole as prepare
 
 __all__ = ["clean", "prepare", "receiver", "sender"]
 
