@@ -63,7 +63,9 @@ class Case:
             strange_files(self.memory / "channels")
         self.environment = {**call.environment, "PENSTOCK_DIR": self._folder(call.environment["PENSTOCK_DIR"])}
         self.environment |= {"HOME": str(self.home), "TMPDIR": str(self.home)}
-        self.environment["MPLCONFIGDIR"] = str(self.root.parent / "matplotlib")  # its list of fonts, which it makes where there is none
+        self.environment["MPLCONFIGDIR"] = str(
+            self.root.parent / "matplotlib"
+        )  # its list of fonts, which it makes where there is none
         self.before = set(os.listdir(self.cwd))
 
     def _folder(self, kind: str) -> str:
