@@ -28,8 +28,8 @@ def _asend_blocks_the_loop() -> None:
 
 
 def _a_fake_channel_is_a_log() -> None:
-    from penstock.channels.registry import kind_named
     from penstock.channels.uri import channel
+    from penstock.channels.uri.registry import kind_named
 
     plain = channel.parse
 

@@ -12,7 +12,7 @@ NAMESPACES = "tests/watch/why/test_namespaces.py"
 
 
 def _a_wait_for_any_is_stuck_with_one() -> None:
-    from penstock.channels.waits.records import Wait
+    from penstock.channels.waiting.why.records import Wait
 
     Wait.needs = lambda self, pids: any(one.pid in pids for one in self.on)  # type: ignore[method-assign]
 
@@ -20,14 +20,14 @@ def _a_wait_for_any_is_stuck_with_one() -> None:
 def _other_threads_are_forgotten() -> None:
     from dataclasses import replace
 
-    from penstock.channels.waits import facts
+    from penstock.channels.waiting.why import facts
 
     plain = facts._wait
     facts._wait = lambda *given: replace(plain(*given), alone=True)
 
 
 def _a_process_is_stuck_with_one_of_its_waits() -> None:
-    from penstock.channels.waits import graph
+    from penstock.channels.waiting.why import graph
 
     def stuck(self: Any) -> set[int]:
         found = set(self.of)
@@ -63,7 +63,7 @@ def _no_timeout_is_explained() -> None:
 
 
 def _numbers_of_containers_are_taken_for_ours() -> None:
-    from penstock.channels.waits import facts
+    from penstock.channels.waiting.why import facts
 
     facts.tell_apart = lambda *given: None
 

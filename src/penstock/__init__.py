@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module as _import_module
 
 from penstock import kinds as kinds
+from penstock._native import core as _core
 from penstock.errors import (
     Busy,
     Closed,
@@ -27,6 +28,22 @@ from penstock.errors import (
     TooSlow,
     Unsupported,
 )
+from penstock.util.version import __version__ as __version__
+
+_core.register_errors(
+    corrupt=Corrupt,
+    mismatch=Mismatch,
+    busy=Busy,
+    closed=Closed,
+    disconnected=Disconnected,
+    too_slow=TooSlow,
+    end_of_stream=EndOfStream,
+    too_large=TooLarge,
+    invalid=Invalid,
+    unsupported=Unsupported,
+    system=SystemFailure,
+    timeout=TimedOut,
+)
 
 TYPE_CHECKING = False  # the module typing takes as long to load as all else here
 if TYPE_CHECKING:
@@ -36,7 +53,7 @@ if TYPE_CHECKING:
     from penstock.channels.storage.discovery import inspect, list_channels, remove
     from penstock.channels.uri.value import Fake
     from penstock.codecs import array, objects
-    from penstock.codecs.ros2 import ros2msg
+    from penstock.codecs.ros2_messages import ros2msg
     from penstock.export.datasets.building import dataset
     from penstock.export.datasets.live import live_dataset
     from penstock.export.datasets.reading import open_dataset
@@ -59,8 +76,6 @@ if TYPE_CHECKING:
     from penstock.util.headers import get_include
     from penstock.watch import blackbox as blackbox
     from penstock.watch.blackbox.calls import trigger
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "Archive": "record.archive",
@@ -88,7 +103,7 @@ _HOMES = {
     "open_dataset": "export.datasets.reading",
     "publish": "front.opening",
     "remove": "channels.storage.discovery",
-    "ros2msg": "codecs.ros2",
+    "ros2msg": "codecs.ros2_messages",
     "subscribe": "front.opening",
     "trigger": "watch.blackbox.calls",
     "wait": "front.waiting",

@@ -1,14 +1,12 @@
 """Errors, as few classes.
 
 All derive from `PenstockError`, and each is also the built-in exception with the same meaning, so `except TimeoutError`
-works. Knows the compiled core's error codes; must never know a channel kind.
+works. It must never know a channel kind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-
-from penstock._native import core as _native
 
 __all__ = [
     "Busy",
@@ -113,22 +111,6 @@ class NotFound(PenstockError, FileNotFoundError):
 
 class SystemFailure(PenstockError, OSError):
     """A system call failed; `errno` says how."""
-
-
-_native.register_errors(
-    corrupt=Corrupt,
-    mismatch=Mismatch,
-    busy=Busy,
-    closed=Closed,
-    disconnected=Disconnected,
-    too_slow=TooSlow,
-    end_of_stream=EndOfStream,
-    too_large=TooLarge,
-    invalid=Invalid,
-    unsupported=Unsupported,
-    system=SystemFailure,
-    timeout=TimedOut,
-)
 
 
 def without_frames(error: DecodeError) -> DecodeError:

@@ -24,8 +24,8 @@ from penstock.channels.latency import Latency
 from penstock.channels.network import NetworkReceiver, NetworkSession, NetworkStatus
 from penstock.channels.status import ChannelMember, Channels, ChannelStatus, Totals
 from penstock.channels.uri.value import ChannelValue
-from penstock.channels.waits.graph import Chain, Why
-from penstock.channels.waits.records import Wait, WaitedFor, WaitingProcess
+from penstock.channels.waiting.why.graph import Chain, Why
+from penstock.channels.waiting.why.records import Wait, WaitedFor, WaitingProcess
 from penstock.codecs import Codec
 from penstock.front.counters import Counter
 from penstock.front.logs import LogLine

@@ -7,8 +7,8 @@ import time
 import pytest
 
 import penstock
-from penstock.channels import registry as kinds
 from penstock.channels.storage.discovery import ChannelDiscovery
+from penstock.channels.uri import registry as kinds
 from penstock.channels.uri import wildcards
 from penstock.errors import Invalid
 from penstock.export import export

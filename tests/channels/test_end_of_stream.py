@@ -13,8 +13,8 @@ import pytest
 
 import penstock
 from penstock import testing
-from penstock.channels.registry import kinds
 from penstock.channels.storage import discovery
+from penstock.channels.uri.registry import kinds
 from penstock.channels.waiting import readiness
 
 FORK = mp.get_context("fork")

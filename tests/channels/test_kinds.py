@@ -11,9 +11,9 @@ import pytest
 
 import penstock
 from penstock import testing
-from penstock.channels import registry
-from penstock.channels.registry import kind_named, kinds
 from penstock.channels.uri import channel as channels
+from penstock.channels.uri import registry
+from penstock.channels.uri.registry import kind_named, kinds
 from penstock.errors import Invalid
 from penstock.kinds import log
 
@@ -186,7 +186,7 @@ def test_a_networks_channel_may_lie_in_shared_memory(to_come, archive):
 
 
 def test_kinds_are_known_to_a_new_process():
-    work = "from penstock.channels.registry import kinds; print(*(kind.name for kind in kinds()))"
+    work = "from penstock.channels.uri.registry import kinds; print(*(kind.name for kind in kinds()))"
     done = subprocess.run([sys.executable, "-c", work], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [kind.name for kind in kinds()]
     assert kind_named("log") in kinds()

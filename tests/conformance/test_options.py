@@ -7,8 +7,8 @@ import inspect
 import pytest
 
 import penstock
-from penstock.channels.registry import kind_named
 from penstock.channels.uri.opener import TEST_ONLY
+from penstock.channels.uri.registry import kind_named
 
 
 class Odd:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import penstock
-from penstock.channels.registry import kinds
+from penstock.channels.uri.registry import kinds
 from penstock.testing import ManualClock, channel
 
 

@@ -10,8 +10,8 @@ from conformance import test_reading, test_writing
 from conformance.subjects import Place, Subject
 
 import penstock
-from penstock.channels import registry as registry
-from penstock.channels.registry import kind_names, register
+from penstock.channels.uri import registry
+from penstock.channels.uri.registry import kind_names, register
 
 ROOT = Path(__file__).parents[2]
 HOME = "kinds.toy_kind"

@@ -11,7 +11,7 @@ import pytest
 
 import penstock
 import penstock.types
-from penstock.channels.registry import kinds
+from penstock.channels.uri.registry import kinds
 from penstock.front import opening
 
 ROOT = Path(__file__).parents[2]

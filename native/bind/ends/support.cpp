@@ -156,7 +156,7 @@ void bind_errors(nb::module_ &m) {
         nb::kw_only(), nb::arg("corrupt"), nb::arg("mismatch"), nb::arg("busy"), nb::arg("closed"), nb::arg("disconnected"),
         nb::arg("too_slow"), nb::arg("end_of_stream"), nb::arg("too_large"), nb::arg("invalid"), nb::arg("unsupported"),
         nb::arg("system"), nb::arg("timeout"),
-        "Registers the exception class of each kind of failure. Called once, by penstock.errors.");
+        "Registers the exception class of each kind of failure. Called once, as the package is imported.");
 }
 
 void bind_gate(nb::module_ &m) {

@@ -31,7 +31,7 @@ def make_shared_folder(at: int, name: str) -> int:
 
 def register_errors(*, corrupt: type[Exception], mismatch: type[Exception], busy: type[Exception], closed: type[Exception], disconnected: type[Exception], too_slow: type[Exception], end_of_stream: type[Exception], too_large: type[Exception], invalid: type[Exception], unsupported: type[Exception], system: type[Exception], timeout: type[Exception]) -> None:
     """
-    Registers the exception class of each kind of failure. Called once, by penstock.errors.
+    Registers the exception class of each kind of failure. Called once, as the package is imported.
     """
 
 def end_handles() -> None:

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 import penstock
-from penstock.channels.registry import kind_names
 from penstock.channels.uri.channel import FAKE
+from penstock.channels.uri.registry import kind_names
 from penstock.cli.terminal import output
 from penstock.util.files.uris import is_remote, is_uri
 from penstock.util.units import nanoseconds

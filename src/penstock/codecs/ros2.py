@@ -10,14 +10,11 @@ import keyword
 import re
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.codecs import packing
 from penstock.errors import Invalid, text_of
 from penstock.util.extras import explain_missing
-
-if TYPE_CHECKING:
-    from penstock.codecs import Codec
 
 TEXT_MAX = 1 << 20  # bytes of a definition
 DEPTH = 16  # of messages in messages
@@ -56,25 +53,6 @@ class Definition(NamedTuple):
     message: str
     fields: dict[str, tuple[Field, ...]]
     store: Any
-
-
-def ros2msg(message: str, definition: str | None = None) -> Codec:
-    """A codec for ROS 2 messages: CDR, as ROS 2 and its bags have them. message: the name, as "sensor_msgs/msg/Imu".
-
-    definition: the text of the `.msg` file and of those that it uses, as MCAP files have it (`ros2msg`); by default that of ROS 2
-    Jazzy. Messages are dictionaries by field; arrays of numbers are NumPy arrays. `send` also takes objects with these attributes, and refuses
-    what the definition does not hold: `Invalid`. `MissingPackage` without the package rosbags: `pip install 'penstock[ros2]'`.
-
-    >>> codec = penstock.ros2msg("geometry_msgs/msg/Point")
-    >>> codec.decode(codec.encode({"x": 1.0, "y": 2.0, "z": 0.5}))
-    {'x': 1.0, 'y': 2.0, 'z': 0.5}
-    """
-    from penstock.codecs import from_spec
-
-    for name, value in (("message", message), ("definition", "" if definition is None else definition)):
-        if not isinstance(value, str):
-            raise Invalid(f"{name} is {value!r}: it must be text")
-    return from_spec(described(message, _standard(message) if definition is None else definition))
 
 
 def described(message: str, definition: str) -> dict[str, Any]:
@@ -240,7 +218,7 @@ def _check_length(field: Field, length: int, place: str) -> None:
 # ---- definitions ----
 
 
-def _standard(message: str) -> str:
+def standard(message: str) -> str:
     with explain_missing("the codec of ROS 2"):
         from rosbags.typesys import Stores, get_typestore
     store = get_typestore(Stores.ROS2_JAZZY)

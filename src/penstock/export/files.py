@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock import Archive
 from penstock.channels.checks import callback, whole
 from penstock.codecs import bare
 from penstock.columns import contract as contracts
@@ -23,6 +22,7 @@ from penstock.columns.parts import Part, check, table_name
 from penstock.errors import Invalid
 from penstock.export import delta, task
 from penstock.record import TIME_MAX, TIME_MIN, Moment, Range, ReadPlanner
+from penstock.record.archive import Archive
 from penstock.util.files.durable import folder_beside, name_folder, name_place, own_errors, tell_damage
 from penstock.util.files.storage import Place, reached, where
 from penstock.util.pool import Pool

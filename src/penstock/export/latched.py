@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import penstock
 from penstock.channels.uri.channel import parse
 from penstock.channels.uri.opener import subscription_options
 from penstock.codecs import keys
-from penstock.errors import Invalid
+from penstock.errors import Invalid, Unsupported
+from penstock.front import opening
 
 Row = tuple[bytes, int]  # a message, and when it was sent
 
@@ -28,9 +28,9 @@ def subscribe(channel: str) -> Any:
     newest = {name: value for name, value in wanted.items() if name in possible}
     while True:
         if "last" in parse(channel).kind.value_options:
-            with contextlib.suppress(penstock.Unsupported):  # it keeps none
-                return penstock.subscribe(channel, start="last", drop_after=0.0)
-        opened = penstock.subscribe(channel, **newest)
+            with contextlib.suppress(Unsupported):  # it keeps none
+                return opening.subscribe(channel, start="last", drop_after=0.0)
+        opened = opening.subscribe(channel, **newest)
         if opened.statistics().last is None:
             return opened
         opened.close()  # another channel has the name now

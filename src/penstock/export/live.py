@@ -13,14 +13,15 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import penstock
 from penstock.channels.storage.discovery import ChannelDiscovery
 from penstock.channels.uri.opener import takes_messages
 from penstock.channels.uri.wildcards import is_pattern
+from penstock.errors import NotFound, PenstockError, SystemFailure, TooSlow, Unsupported
 from penstock.export import mcap_images as pictures
 from penstock.export.latched import Latched, rows_of, subscribe
 from penstock.export.shown import Shown, as_json, display_of
 from penstock.export.viewers import Viewers
+from penstock.front.waiting import wait
 from penstock.util.extras import explain_missing
 from penstock.util.loopback import LOOPBACK, Connections, listening, own_sockets
 
@@ -63,7 +64,7 @@ class Viewed:
         self._sdk = _Sdk()
         for name in patterns:
             if not is_pattern(name) and takes_messages(name):
-                raise penstock.Unsupported(f"{name}: its messages go to one reader each, so a view would consume them")
+                raise Unsupported(f"{name}: its messages go to one reader each, so a view would consume them")
         self._discovery = ChannelDiscovery(list(patterns))
         self._context = self._sdk.root.Context()
         self._topics: dict[str, _Topic] = {}
@@ -86,7 +87,7 @@ class Viewed:
             )
         except RuntimeError as error:
             self._close_topics()
-            raise penstock.SystemFailure(0, f"cannot serve on port {port}: {error}") from error
+            raise SystemFailure(0, f"cannot serve on port {port}: {error}") from error
 
     def _bound(self) -> None:
         """Ends connections without a request: the SDK waits for them without limit, and fails when it is out of descriptors."""
@@ -100,7 +101,7 @@ class Viewed:
         self._connections.end_late()
         if not listens:
             self._served = False
-            raise penstock.SystemFailure(
+            raise SystemFailure(
                 errno.EMFILE, f"the server on port {port} has ended: this process could open no more files"
             )
 
@@ -137,8 +138,8 @@ class Viewed:
             time.sleep(min(timeout, WAIT_SECONDS))
             return 0
         try:
-            ready = penstock.wait(list(shown), min(timeout, WAIT_SECONDS))
-        except penstock.TooSlow:  # one of them missed messages, and continues
+            ready = wait(list(shown), min(timeout, WAIT_SECONDS))
+        except TooSlow:  # one of them missed messages, and continues
             ready = list(shown)
         self._turned = time.monotonic()
         self._hear()
@@ -168,9 +169,9 @@ class Viewed:
             try:
                 self._topics[channel] = _Topic(self._sdk, self._context, channel)
                 self._refused.pop(channel, None)
-            except penstock.NotFound:
+            except NotFound:
                 self._refused.pop(channel, None)  # removed in the meantime
-            except penstock.PenstockError as error:
+            except PenstockError as error:
                 if channel not in self._refused:
                     log.warning("%s is not shown: %s", channel, error)
                 self._refused[channel] = str(error)
@@ -281,7 +282,7 @@ class _Topic:
                 return self._move_frame()
             given = self.latched.give(self._show, share)  # a viewer takes only so many at once
             return given + (self._move(share - given) if self.watched else self._poll_newest())
-        except penstock.TooSlow:  # it is counted in `lost`
+        except TooSlow:  # it is counted in `lost`
             return 0
 
     def welcome(self, viewer: int) -> None:

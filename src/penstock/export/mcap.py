@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
-from penstock import Archive, codecs
+from penstock import codecs
 from penstock.channels.checks import callback, flag
 from penstock.channels.uri.wildcards import matches
 from penstock.codecs import foxglove, multipart
@@ -28,10 +28,12 @@ from penstock.export.mcap_codecs import CODEC
 from penstock.export.mcap_import import CHANNEL, Imported, Renamed, import_mcap
 from penstock.export.mcap_schemas import Form
 from penstock.record import TIME_MAX, TIME_MIN, Merged, Moment, Range, ReadPlanner, latched, merged
+from penstock.record.archive import Archive
 from penstock.util.extras import explain_missing
 from penstock.util.files.durable import fresh_path, own_errors, remove_left
 from penstock.util.files.storage import path_of
 from penstock.util.units import interval
+from penstock.util.version import __version__
 
 __all__ = ["COMPRESSIONS", "Imported", "Renamed", "export_mcap", "import_mcap"]
 
@@ -158,8 +160,6 @@ class _Writing:
     ) -> list[Exported]:
         """Writes all messages of the ranges, and beside them `kept`: those that were sent before `begin` are logged then, for players show nothing
         earlier. on_skip: called with a line for each piece of damage."""
-        from penstock import __version__
-
         of_stream: dict[tuple[str, str], list[Range]] = {}
         for one in [*ranges, *{id(message.source): message.source for message in kept}.values()]:
             of_stream.setdefault(_key(one), []).append(one)

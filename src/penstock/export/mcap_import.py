@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from penstock import Archive
 from penstock.channels import checks
 from penstock.channels.uri.wildcards import is_pattern, matches
 from penstock.errors import Invalid, NotFound, Unsupported
@@ -26,6 +25,7 @@ from penstock.export.mcap_reading.records import Channel
 from penstock.export.mcap_schemas import Foreign, Form
 from penstock.export.mcap_tally import Tally
 from penstock.record import TIME_MAX, TIME_MIN, Moment, RecordingInfo
+from penstock.record.archive import Archive
 from penstock.util.extras import check_installed
 from penstock.util.files import user_files
 from penstock.util.files.durable import own_errors

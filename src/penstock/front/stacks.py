@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from penstock.channels.storage import files
-from penstock.channels.waits.records import WaitingProcess
+from penstock.channels.waiting.why.records import WaitingProcess
 from penstock.errors import Invalid
 from penstock.util import processes
 

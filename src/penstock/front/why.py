@@ -12,9 +12,9 @@ from penstock.channels.storage import discovery, inspection
 from penstock.channels.uri.channel import Channel
 from penstock.channels.uri.opener import parse
 from penstock.channels.uri.value import AnyChannel
-from penstock.channels.waits import facts, look
-from penstock.channels.waits.graph import Why, graph_of
-from penstock.channels.waits.records import Participant
+from penstock.channels.waiting.why import facts, look
+from penstock.channels.waiting.why.graph import Why, graph_of
+from penstock.channels.waiting.why.records import Participant
 from penstock.errors import Invalid, NotFound, PenstockError, Unsupported
 from penstock.util import processes
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.channels.registry import register
+from penstock.channels.uri.registry import register
 
 register("log", "penstock.kinds.log", "KIND")
 register("ring", "penstock.kinds.ring", "KIND")

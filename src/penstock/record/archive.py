@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import codecs
 from penstock.channels.checks import callback, flag, more_than_zero, whole
-from penstock.channels.registry import kind_names
 from penstock.channels.uri.channel import FAKE
+from penstock.channels.uri.registry import kind_names
 from penstock.channels.uri.value import AnyChannel, AnyChannels
 from penstock.channels.uri.wildcards import is_pattern
 from penstock.errors import Invalid

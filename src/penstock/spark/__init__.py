@@ -9,10 +9,10 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock import Archive
 from penstock.channels.checks import flag
 from penstock.errors import Invalid
 from penstock.record import Moment, nanoseconds
+from penstock.record.archive import Archive
 from penstock.util.extras import check_installed
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import os
 import re
 import time
 
-from penstock import Archive
 from penstock.errors import PenstockError, SystemFailure, Unsupported
 from penstock.record import Consumer
+from penstock.record.archive import Archive
 from penstock.tables.folder import Have as Positions
 
 log = logging.getLogger("penstock")

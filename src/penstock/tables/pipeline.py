@@ -15,13 +15,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Unpack
 
-from penstock import Archive
 from penstock.columns import contract as contracts
 from penstock.columns.contract import types
 from penstock.columns.contract.declared import begun, has_columns, inner, is_open
 from penstock.columns.contract.decoding import decode
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
 from penstock.record import Range, ReadPlanner
+from penstock.record.archive import Archive
 from penstock.tables import keep, losses, needs
 from penstock.tables.consumer import Consuming
 from penstock.tables.delta.files import Added

@@ -17,14 +17,15 @@ from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-import penstock
 from penstock.channels.latency import Latency
 from penstock.channels.network import NetworkReceiver, NetworkSession
 from penstock.channels.status import ChannelMember, ChannelStatus
 from penstock.channels.storage import files
+from penstock.channels.storage.discovery import list_channels
 from penstock.front.counters import counters
 from penstock.util.extras import explain_missing
 from penstock.util.loopback import BACKLOG, LOOPBACK, Connections, is_local, unusable
+from penstock.util.version import __version__
 
 with explain_missing("penstock.watch.metrics"):
     from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
@@ -201,8 +202,8 @@ class PenstockCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The samples at this moment."""
-        found = penstock.list_channels()
-        yield InfoMetricFamily("penstock", "The version of the library.", {"version": penstock.__version__})
+        found = list_channels()
+        yield InfoMetricFamily("penstock", "The version of the library.", {"version": __version__})
         yield _shared_memory()
         yield _counters()
         about = InfoMetricFamily("penstock_channel", "A channel's codec and state.", labels=OF_CHANNEL)

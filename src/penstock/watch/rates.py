@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from penstock.channels.latency import Latency
 from penstock.channels.network import NetworkReceiver, NetworkSession
 from penstock.channels.status import ChannelMember, ChannelStatus, peer_text
-from penstock.channels.waits import words
-from penstock.channels.waits.records import Wait
+from penstock.channels.waiting.why import words
+from penstock.channels.waiting.why.records import Wait
 
 HISTORY = 240  # samples
 

@@ -14,8 +14,8 @@ import pytest
 from crash import victims
 
 import penstock
-from penstock.channels.waits.graph import graph_of
-from penstock.channels.waits.records import Participant, Wait, WaitedFor, WaitingProcess
+from penstock.channels.waiting.why.graph import graph_of
+from penstock.channels.waiting.why.records import Participant, Wait, WaitedFor, WaitingProcess
 from tests.watch.why.waiting import LINKS, Link
 
 LINK = {link.name: link for link in LINKS}

@@ -18,8 +18,8 @@ import pytest
 import penstock
 from penstock.channels.storage import files
 from penstock.channels.uri.channel import parse
-from penstock.channels.waits import facts, look
-from penstock.channels.waits.records import number_of, stand_in
+from penstock.channels.waiting.why import facts, look
+from penstock.channels.waiting.why.records import number_of, stand_in
 
 UNSHARE = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
 CAN_UNSHARE = (

@@ -19,9 +19,9 @@ import penstock
 from penstock import cli
 from penstock.channels.storage import files
 from penstock.channels.uri.channel import parse
-from penstock.channels.waits import facts
-from penstock.channels.waits.graph import graph_of
-from penstock.channels.waits.records import Participant, Wait, WaitedFor, WaitingProcess
+from penstock.channels.waiting.why import facts
+from penstock.channels.waiting.why.graph import graph_of
+from penstock.channels.waiting.why.records import Participant, Wait, WaitedFor, WaitingProcess
 from penstock.front import stacks
 from penstock.util import processes
 from tests.watch.why.waiting import LINKS, Plan, started

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from penstock.channels.registry import kind_named
 from penstock.channels.status import Channels, ChannelStatus
 from penstock.channels.storage import files, inspection, memory, opening
 from penstock.channels.uri.channel import FAKE, Channel
 from penstock.channels.uri.opener import faked, parse
+from penstock.channels.uri.registry import kind_named
 from penstock.channels.uri.value import AnyChannel
 from penstock.channels.uri.wildcards import check_patterns, matches_any
 from penstock.errors import Mismatch, NotFound, PenstockError, Unsupported

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock.channels.kind import Kind, nothing_beside
-from penstock.channels.registry import kind_named, kind_names
 from penstock.channels.storage import access, memory
 from penstock.channels.uri.channel import Channel
+from penstock.channels.uri.registry import kind_named, kind_names
 from penstock.errors import Invalid, NotFound, SystemFailure
 
 SLASH = "@"  # replaces the slashes of a name in file names; no name has an @

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.channels.kind import Kind
-from penstock.channels.registry import kind_of
+from penstock.channels.uri.registry import kind_of
 from penstock.errors import Invalid, Unsupported
 
 FAKE = "fake"

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from penstock.channels.kind import Kind
-from penstock.channels.registry import kind_names, kinds
 from penstock.channels.uri import channel as channels
 from penstock.channels.uri.channel import Channel
+from penstock.channels.uri.registry import kind_names, kinds
 from penstock.errors import Invalid, Unsupported
 from penstock.util import strict
 from penstock.util.units import size

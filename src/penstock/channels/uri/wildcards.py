@@ -9,7 +9,7 @@ import functools
 import re
 from collections.abc import Iterable
 
-from penstock.channels.registry import kind_named, kind_names, kind_of
+from penstock.channels.uri.registry import kind_named, kind_names, kind_of
 from penstock.errors import Invalid
 
 STAR = "*"

@@ -17,10 +17,10 @@ from typing import Any
 from penstock._native import core as _native
 from penstock.channels.uri.channel import Channel, parse
 from penstock.channels.waiting import long_waits
-from penstock.channels.waits import facts, look, words
-from penstock.channels.waits.facts import without_wait
-from penstock.channels.waits.graph import ordered
-from penstock.channels.waits.records import Participant, Wait, WaitingProcess
+from penstock.channels.waiting.why import facts, look, words
+from penstock.channels.waiting.why.facts import without_wait
+from penstock.channels.waiting.why.graph import ordered
+from penstock.channels.waiting.why.records import Participant, Wait, WaitingProcess
 from penstock.errors import Invalid, PenstockError
 
 _logger = logging.getLogger("penstock")

@@ -14,7 +14,7 @@ import typer
 import penstock
 from penstock.channels.status import peer_text
 from penstock.channels.uri.wildcards import is_pattern
-from penstock.channels.waits.words import wait_text
+from penstock.channels.waiting.why.words import wait_text
 from penstock.cli.channels.facts import held_seconds
 from penstock.cli.channels.members import member_command
 from penstock.cli.channels.top_columns import COLUMNS, SORTS, Column

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.channels.waits.words import seconds_text
+from penstock.channels.waiting.why.words import seconds_text
 from penstock.cli.channels.facts import codec, holds
 from penstock.cli.terminal import output
 from penstock.watch.rates import Rate

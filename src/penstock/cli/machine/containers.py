@@ -10,8 +10,8 @@ import os
 import stat
 from pathlib import Path
 
-from penstock.channels.registry import kind_names
 from penstock.channels.storage import access, files
+from penstock.channels.uri.registry import kind_names
 from penstock.cli.channels.members import channel_files
 from penstock.cli.machine.facts import existing
 from penstock.cli.machine.findings import Finding

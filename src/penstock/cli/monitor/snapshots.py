@@ -15,8 +15,8 @@ from typing import Any
 from penstock import __version__
 from penstock.channels.storage import files
 from penstock.channels.storage.discovery import survey
-from penstock.channels.waits import words
-from penstock.channels.waits.graph import Why
+from penstock.channels.waiting.why import words
+from penstock.channels.waiting.why.graph import Why
 from penstock.cli.monitor.programs import Programs
 from penstock.cli.monitor.stored import ArchiveView, TablesView
 from penstock.cli.terminal.output import as_json

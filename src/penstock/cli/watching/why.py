@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import penstock
-from penstock.channels.waits.graph import Why
+from penstock.channels.waiting.why.graph import Why
 from penstock.cli.channels.names import names
 from penstock.cli.terminal import output
 from penstock.cli.terminal.fitting import wrap

@@ -7,8 +7,8 @@ from typing import Any
 
 from penstock.channels.checks import flag, seconds, texts, whole
 from penstock.channels.kind import Kind
-from penstock.channels.registry import kind_of, kinds
 from penstock.channels.uri.channel import parse
+from penstock.channels.uri.registry import kind_of, kinds
 from penstock.channels.uri.value import AnyChannels, uris_of
 from penstock.channels.uri.wildcards import STAR, is_pattern
 from penstock.codecs import pixels as encodings

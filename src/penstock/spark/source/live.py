@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
-from penstock import Archive
 from penstock.channels.storage.looking import looks_at
 from penstock.channels.uri.opener import parse
 from penstock.channels.uri.wildcards import matches
 from penstock.errors import NotFound
 from penstock.record import Lost, Range, ReadPlanner, assign_losses, intervals
+from penstock.record.archive import Archive
 from penstock.record.read.ranges import with_lost
 from penstock.record.read.rows import WHOLE
 from penstock.spark.source.options import Request

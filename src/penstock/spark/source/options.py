@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock import Archive
 from penstock.channels.uri.wildcards import check_patterns, matches
 from penstock.errors import Invalid
 from penstock.record import TIME_MAX, TIME_MIN, ArchiveWatch, Range, ReadPlanner, intervals, nanoseconds
+from penstock.record.archive import Archive
 from penstock.spark.source import offsets
 from penstock.util.files import storage
 from penstock.util.units import LEAST, MOST, interval, seconds

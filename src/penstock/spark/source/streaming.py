@@ -25,9 +25,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from penstock import Archive
 from penstock.errors import Invalid, NotFound, PenstockError, SystemFailure, Unsupported
 from penstock.record import ArchiveWatch, Consumer, Lost, Range, intervals
+from penstock.record.archive import Archive
 from penstock.spark.runtime.workers import in_a_line
 from penstock.spark.source.offsets import Offset, Positions, positions_to_json
 from penstock.spark.source.options import Request

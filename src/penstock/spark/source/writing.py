@@ -19,8 +19,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from penstock import Archive
 from penstock.errors import Invalid, NotFound
+from penstock.record.archive import Archive
 from penstock.record.write.outbox import Outbox, check_target
 from penstock.spark.source import staging
 from penstock.spark.source.staging import Encoding

@@ -12,13 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock import Archive
 from penstock.channels.storage.looking import ChannelLook
 from penstock.columns.contract import Contract, from_schema
 from penstock.columns.contract.declared import begun, has_columns, inner, is_open
 from penstock.columns.contract.decoding import decode
 from penstock.errors import Busy, Invalid, PenstockError
 from penstock.record import Range, ReadPlanner, intervals
+from penstock.record.archive import Archive
 from penstock.record.read.rows import holes
 from penstock.tables.lake import memory
 from penstock.tables.lake.dataset import StreamDataset

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock import Archive
 from penstock.channels.checks import flag, texts
 from penstock.channels.storage.looking import looks_at
 from penstock.channels.uri.opener import parse as channel_of
 from penstock.columns.names import folded, free
 from penstock.errors import Invalid, NotFound
 from penstock.record import TIME_MAX, TIME_MIN, Moment
+from penstock.record.archive import Archive
 from penstock.tables.delta.places import Place
 from penstock.tables.lake import duck, memory
 from penstock.tables.lake.cut import Missing, Sources, StreamCut, take

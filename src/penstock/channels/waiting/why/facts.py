@@ -12,7 +12,7 @@ from penstock._native import core as _native
 from penstock.channels.kind import Kind
 from penstock.channels.storage import files, opening
 from penstock.channels.uri.channel import Channel
-from penstock.channels.waits.records import Participant, Wait, WaitedFor, stand_in
+from penstock.channels.waiting.why.records import Participant, Wait, WaitedFor, stand_in
 from penstock.errors import NotFound
 from penstock.util import processes
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.channels.waits.records import Wait, WaitedFor, WaitingProcess
+from penstock.channels.waiting.why.records import Wait, WaitedFor, WaitingProcess
 from penstock.util.markup import count, size
 
 STATES = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.channels.waits import words
-from penstock.channels.waits.records import Wait, WaitedFor, WaitingProcess
+from penstock.channels.waiting.why import words
+from penstock.channels.waiting.why.records import Wait, WaitedFor, WaitingProcess
 
 LINES_MAX = 400
 INDENT = "  "

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
-from penstock.channels.waits.records import Participant, Wait, WaitedFor, WaitingProcess
+from penstock.channels.waiting.why.records import Participant, Wait, WaitedFor, WaitingProcess
 
 CHAINS_MAX = 200
 CHAINS_OF_ONE = 20  # from one wait
@@ -83,7 +83,7 @@ class Why:
         }
 
     def __str__(self) -> str:
-        from penstock.channels.waits.text import text_of
+        from penstock.channels.waiting.why.text import text_of
 
         return text_of(self)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from penstock.channels.waits.facts import confirmed, without_wait
-from penstock.channels.waits.records import Participant, WaitingProcess
+from penstock.channels.waiting.why.facts import confirmed, without_wait
+from penstock.channels.waiting.why.records import Participant, WaitingProcess
 from penstock.util import processes
 from penstock.util.markup import size
 
