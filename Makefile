@@ -176,7 +176,7 @@ ci: $(STAMP) ## What CI runs
 	$(BIN)/python -m evidence.network_room --seed 1 --histories 500
 	$(BIN)/python tools/aeron.py
 	$(BIN)/python -m bench all --quick
-	CI=true $(MAKE) test
+	CI=true PENSTOCK_HISTORIES=500 PENSTOCK_QUERIES=2000 PENSTOCK_ROUNDS=400 PENSTOCK_GRAPHS=60 $(MAKE) test
 
 clean: ## Remove what was built
 	rm -rf $(VENV) build out docs/_build

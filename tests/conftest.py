@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import json
 import logging
 import multiprocessing.util
@@ -67,13 +68,38 @@ def keep_files_in_memory() -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         return
     parent = memory_folder()
-    if parent is not None and shutil.disk_usage(parent).free < MEMORY_FOR_FILES:
-        parent = None
+    if parent is not None:
+        for left in Path(parent).glob(f"{TEMPORARY}*"):
+            remove_unless_used(left)
+        if shutil.disk_usage(parent).free < MEMORY_FOR_FILES:
+            parent = None
     multiprocessing.util.get_temp_dir()  # beside it: multiprocessing looks for its own at exit
-    folder = tempfile.mkdtemp(prefix="penstock-tmp-", dir=parent)
+    folder = tempfile.mkdtemp(prefix=TEMPORARY, dir=parent)
+    fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH)  # as long as this process lives
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     os.environ["SPARK_SUBMIT_OPTS"] += f' "-Djava.io.tmpdir={folder}"'
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(lambda: keeps_files or shutil.rmtree(folder, ignore_errors=True))
+
+
+def remove_unless_used(folder: Path) -> None:
+    """Removes what a run left that failed or was killed."""
+    try:
+        used = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        fcntl.flock(used, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(used)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """The files of failed tests stay until the next run."""
+    global keeps_files
+    keeps_files = exitstatus == pytest.ExitCode.TESTS_FAILED and not hasattr(session.config, "workerinput")
 
 
 def memory_folder() -> str | None:
@@ -81,6 +107,8 @@ def memory_folder() -> str | None:
 
 
 MEMORY_FOR_FILES = 4 << 30  # bytes that must be free
+TEMPORARY = "penstock-tmp-"
+keeps_files = False
 reset_process()
 quicken_java()
 quicken_python()
@@ -163,8 +191,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         return
     os.environ.pop(SLICE, None)
-    is_asked = (
-        config.args_source is not pytest.Config.ArgsSource.TESTPATHS or config.option.keyword or config.option.markexpr
+    options = ("keyword", "markexpr", "lf", "failedfirst", "newfirst", "stepwise")
+    is_asked = config.args_source is not pytest.Config.ArgsSource.TESTPATHS or any(
+        config.getoption(option, default=False) for option in options
     )
     if not (CI or LONG or is_asked):
         seed = os.environ.get("PENSTOCK_SEED")

@@ -1,7 +1,7 @@
 """Random histories of an archive and its tables: after any of them, each table has exactly the rows that it must have.
 
 `PENSTOCK_SEED=7 pytest tests/tables/test_histories.py` repeats the histories of one seed; a failure prints the seed and the steps.
-`PENSTOCK_HISTORIES=5000` says how many, as in CI; in long mode there are 200,000.
+`PENSTOCK_HISTORIES=500` says how many, as in CI; in long mode there are 200,000.
 """
 
 import os
@@ -13,7 +13,7 @@ from conftest import sized
 from tables.histories import others
 from tables.histories.history import History
 
-HISTORIES = int(os.environ.get("PENSTOCK_HISTORIES") or sized(20, 500, 200_000))
+HISTORIES = int(os.environ.get("PENSTOCK_HISTORIES") or sized(20, 60, 200_000))
 STEPS = 14
 PARTS = 20  # tests: they run beside each other
 

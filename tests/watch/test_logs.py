@@ -209,3 +209,17 @@ def test_a_record_after_the_end_is_counted_and_nothing_is_said(logger, capfd):
     logger.warning("late")
     assert handler.dropped == 1
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_closed_handle_in_a_record_is_reported(logger, capfd):
+    """The handler is open: what fails is the record's own text."""
+    handler = add(logger)
+    with penstock.publish("log:other") as closed:
+        pass
+
+    class Odd:
+        def __str__(self):
+            return str(closed.send(b"x"))
+
+    handler.handle(logging.makeLogRecord({"msg": "%s", "args": (Odd(),)}))
+    assert "the handle is closed" in capfd.readouterr().err

@@ -25,8 +25,6 @@ from penstock.front.waiting import wait
 from penstock.util.extras import explain_missing
 from penstock.util.loopback import LOOPBACK, Connections, listening, own_sockets
 
-__all__ = ["Viewed"]
-
 log = logging.getLogger("penstock")
 
 CHECK_SECONDS = 0.2  # between checks for new channels

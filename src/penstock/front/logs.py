@@ -76,8 +76,6 @@ class LogHandler(logging.Handler):
         self._within.emit = True
         try:
             sent = self._send(record)
-        except Closed:  # the program ends, and what closes after this handler has something to say
-            sent = False
         except Exception:
             sent = False
             self.handleError(record)
@@ -106,13 +104,19 @@ class LogHandler(logging.Handler):
         untold = self._untold
         line = _line(record, self.format(record) if self.formatter else record.getMessage(), untold)
         try:
-            position = self._publication.offer(line)
-        except TooLarge:
-            position = self._publication.offer(_cut(line, self._publication.max_payload // 32))
+            position = self._offer(line)
+        except Closed:  # the program ends, and what closes after this handler has something to say
+            return False
         if position is not None and untold:
             with self._counting():
                 self._untold -= untold
         return position is not None
+
+    def _offer(self, line: LogLine) -> int | None:
+        try:
+            return self._publication.offer(line)
+        except TooLarge:
+            return self._publication.offer(_cut(line, self._publication.max_payload // 32))
 
     def close(self) -> None:
         """Leaves the channel."""

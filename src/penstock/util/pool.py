@@ -24,7 +24,10 @@ Task = dict[str, Any]
 
 def environment_of_child() -> dict[str, str]:
     """The environment of this library's own processes: NumPy starts no threads there, which would spin for a while and compute nothing."""
-    return {"OPENBLAS_NUM_THREADS": "1", **os.environ}
+    own = {
+        name: value for name in list(os.environ) if (value := os.environ.get(name)) is not None
+    }  # another thread may change it
+    return {"OPENBLAS_NUM_THREADS": "1", **own}
 
 
 class Pool:

@@ -124,7 +124,6 @@ def test_a_connection_that_goes_while_it_is_named(link, monkeypatch):
     for dup in (late, gone):
         with penstock.join(uri, role="router", bind=True) as router, penstock.join(uri, role="dealer") as dealer:
             router.wait_for_readers(1, timeout=PATIENCE)
-            monkeypatch.setattr(os, "dup", dup)
-            with pytest.raises(penstock.TimedOut):
+            with monkeypatch.context() as patched, pytest.raises(penstock.TimedOut):
+                patched.setattr(os, "dup", dup)
                 dealer.recv(timeout=0.05)
-            monkeypatch.undo()

@@ -1,7 +1,7 @@
 """Random histories of memory, recordings and tables: after each step a query gives exactly the rows that it must give.
 
 `PENSTOCK_SEED=7 pytest tests/tables/lake` repeats the histories of one seed; a failure prints the seed and the steps.
-`PENSTOCK_QUERIES=10000` says how many queries, as in CI; in long mode there are a million.
+`PENSTOCK_QUERIES=2000` says how many queries, as in CI; in long mode there are a million.
 """
 
 import os
@@ -15,7 +15,7 @@ from tables.lake.room import URI, Room, same, unmoved
 import penstock
 
 STEPS = 14  # of a history, and as many queries
-QUERIES = int(os.environ.get("PENSTOCK_QUERIES") or sized(224, 2000, 1_000_000))
+QUERIES = int(os.environ.get("PENSTOCK_QUERIES") or sized(224, 560, 1_000_000))
 PARTS = 8  # tests: they run beside each other
 MOVES = {Room.record: 3, Room.stop: 1.5, Room.commit: 4, Room.join: 1, Room.purge: 0.6}
 OTHERS = {Room.send: 6, Room.renew: 0.5, Room.cut: 0.8, Room.erase: 0.5}

@@ -14,7 +14,7 @@ import pytest
 from conftest import memory_folder, sized
 from watch.blackbox.killed_programs import kill_and_snapshot, load_all
 
-ROUNDS = int(os.environ.get("PENSTOCK_ROUNDS") or sized(24, 400, 100_000))
+ROUNDS = int(os.environ.get("PENSTOCK_ROUNDS") or sized(24, 100, 100_000))
 PARTS = max(4, ROUNDS // 250)  # above five minutes a test counts as hanging
 SECONDS = 30 if ROUNDS <= 1000 else None  # of each part: two of them run at a time
 

@@ -11,7 +11,7 @@ from conftest import sized
 import penstock
 from tests.watch.why.waiting import Plan, plan_of, started
 
-COUNT = int(os.environ.get("PENSTOCK_GRAPHS") or sized(10, 60, 1000))
+COUNT = int(os.environ.get("PENSTOCK_GRAPHS") or sized(10, 30, 1000))
 FIRST = int(os.environ.get("PENSTOCK_SEED") or 0) * 1000
 STATES = {"running": "running", "sleeping": "sleeping", "stopped": "stopped", "dead": "dead"}
 
