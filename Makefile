@@ -173,9 +173,9 @@ wheels-everywhere: $(WHEEL)/.ready ## As the release does: wheels for 3.11 to 3.
 ci: $(STAMP) ## What CI runs
 	$(MAKE) -j2 -O check docs
 	$(MAKE) evidence EVIDENCE_SEED=1 EVIDENCE_OPTIONS="--no-suites --part $$(git rev-list --count HEAD)/128"
-	$(BIN)/python -m evidence.network_room --seed 1 --histories 500
+	$(BIN)/python -m evidence.network_room --seed 1 --histories 250
 	$(BIN)/python tools/aeron.py
-	$(BIN)/python -m bench all --quick
+	$(BIN)/python -m bench all --quick --part $$(git rev-list --count HEAD)/2
 	CI=true PENSTOCK_HISTORIES=500 PENSTOCK_QUERIES=2000 PENSTOCK_ROUNDS=400 PENSTOCK_GRAPHS=60 $(MAKE) test
 
 clean: ## Remove what was built

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from bench.report import Report
+from evidence.report import sliced
 
 QUESTIONS = (
     "log_ipc",
@@ -45,12 +46,16 @@ def main() -> int:
     size.add_argument("--quick", action="store_true", help="tiny inputs: shows that it runs, not how fast")
     size.add_argument("--short", action="store_true", help="every row and every rival, with fewer repetitions")
     parser.add_argument(
+        "--part", default="0/1", metavar="K/N", help="of all questions every N-th, from the K-th on, counted round"
+    )
+    parser.add_argument(
         "--json", type=Path, metavar="FOLDER", help="also write results and aims to FOLDER/QUESTION.json"
     )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw one question's results: .svg or .png")
     given = parser.parse_args()
     if "all" in given.question:
-        given.question = list(QUESTIONS)
+        k, n = map(int, given.part.split("/"))
+        given.question = sliced(QUESTIONS, (k, n))
     if given.plot is not None and (len(given.question) > 1 or given.plot.suffix not in (".svg", ".png")):
         parser.error("--plot takes a FILE.svg or FILE.png, and one question")
     return run_each(given) if len(given.question) > 1 else run_one(given)
