@@ -140,6 +140,7 @@ def test_pickled_and_forked_before_the_first_message(kind):
             assert sub.try_recv() is None  # takes a slot of its own
             os.write(out, b"1")
             os.write(out, json.dumps(receive(sub, 1)).encode())
+            sub.close()  # acknowledges: else another reader may get the message of a pipe again
 
         pid, out = in_child(child)
         assert os.read(out, 1) == b"1"
