@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import gc
 import json
 import logging
 import multiprocessing.util
@@ -161,8 +162,8 @@ def group_of(name: str) -> str | None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Workers of `make test`: two for each core, because most tests wait for other processes."""
-    return 2 * len(os.sched_getaffinity(0))
+    """Workers of `make test`: three for each core, because most tests wait for other processes."""
+    return 3 * len(os.sched_getaffinity(0))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -173,6 +174,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     class ByGroup(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             return group_of(nodeid) or nodeid
+
+        def mark_test_complete(self, node: object, item_index: int, duration: float = 0) -> None:
+            super().mark_test_complete(node, item_index, duration)
+            scope = self._split_scope(self.registered_collections[node][item_index])
+            if all(self.assigned_work[node][scope].values()):  # else it is counted with each test that follows
+                del self.assigned_work[node][scope]
 
     if config.getvalue("dist") != "loadgroup":
         return None
@@ -223,6 +230,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if is_in_slice(item)]
     order = list(dict.fromkeys(GROUPS.values()))
     items.sort(key=lambda item: order.index(group) if (group := group_of(item.nodeid)) else len(order))
+
+
+def pytest_collection_finish() -> None:
+    """The garbage collector leaves alone what was collected: it would visit thousands of tests again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def heed_interrupts() -> None:

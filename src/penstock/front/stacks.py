@@ -1,8 +1,8 @@
 """Python stacks of other processes: by a handler that the process installed, or by py-spy.
 
 A process that called `install_stack_handler` has a file in a folder beside the channels. Its name says the process, when it began, and the signal
-that makes the handler write the stacks of all threads into it. A signal is sent only to the very process that the name is of, and only while it
-catches that signal: another one would end by it.
+that makes the handler write the stacks of all threads into it. PID namespaces that share the folder have the same numbers, so the name ends at
+random. A signal is sent only to a process that has such a file open, and only while it catches that signal: another one would end by it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import faulthandler
 import fcntl
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -27,7 +28,7 @@ FOLDER = ".stacks"
 PATIENCE = 1.0  # seconds for an answer
 LOOK_SECONDS = 0.02  # between looks
 ADVICE = "no stack: call penstock.install_stack_handler() in the program, or install py-spy (pip install py-spy)"
-_installed: dict[int, IO[bytes]] = {}  # open as long as the handler may write
+_installed: dict[tuple[int, int], Path] = {}  # by process and signal; the handler keeps the file open
 
 
 def install_stack_handler(signum: int = signal.SIGUSR2) -> None:
@@ -41,7 +42,7 @@ def install_stack_handler(signum: int = signal.SIGUSR2) -> None:
         raise Invalid("this process is not to be seen in /proc: its stacks cannot be asked for")
     folder = files.private_folder(FOLDER, create=True)
     _sweep(folder)
-    path = folder / f"{found.pid}.{found.start}.{int(signum)}"
+    path = folder / f"{found.pid}.{found.start}.{int(signum)}.{secrets.token_hex(4)}"
     file = _locked(path)
     try:
         faulthandler.register(signum, file=file, all_threads=True)
@@ -49,7 +50,10 @@ def install_stack_handler(signum: int = signal.SIGUSR2) -> None:
         file.close()
         path.unlink(missing_ok=True)
         raise Invalid(f"signal {int(signum)} cannot be used for stacks: {error}") from error
-    _installed[os.getpid()] = file
+    before = _installed.get((found.pid, int(signum)))
+    _installed[found.pid, int(signum)] = path
+    if before is not None:
+        before.unlink(missing_ok=True)
 
 
 def _locked(path: Path) -> IO[bytes]:
@@ -79,7 +83,7 @@ def _by_handler(pid: int) -> str:
     if found is None:
         return ""
     for path in _files_of(found):
-        signum = int(path.suffix[1:])
+        signum = int(path.name.split(".")[2])
         if not _catches(pid, signum):
             continue
         if found.state == "stopped":
@@ -89,7 +93,17 @@ def _by_handler(pid: int) -> str:
 
 
 def _files_of(found: processes.SystemProcess) -> list[Path]:
-    return sorted(files.private_folder(FOLDER).glob(f"{found.pid}.{found.start}.*"))
+    """The files that a process has open of those with its name. All of them where that is not to be seen: it has changed its user."""
+    opened = processes.open_files(found.pid)
+    named = sorted(files.private_folder(FOLDER).glob(f"{found.pid}.{found.start}.*"))
+    return [path for path in named if opened is None or _identity_of(path) in opened]
+
+
+def _identity_of(path: Path) -> tuple[int, int] | None:
+    with contextlib.suppress(OSError):  # it was swept meanwhile
+        there = path.stat()
+        return there.st_dev, there.st_ino
+    return None
 
 
 def _catches(pid: int, signum: int) -> bool:
