@@ -77,7 +77,8 @@ class Model(RuleBasedStateMachine):
 
     @rule(target=readers, conflate=st.booleans())
     def subscribe(self, conflate):
-        if len(self.at) > 3:
+        leaving = {id(sub) for sub, _, _ in self.held} - self.at.keys()  # closed, and still members by their frames
+        if len(self.at) + len(leaving) > 3:
             return None
         sub = penstock.subscribe(self.name, conflate=conflate)
         self.at[id(sub)] = [sub, self.sent, conflate]

@@ -245,18 +245,18 @@ def test_copies_that_come_first_from_elsewhere_stop_nothing(uri, key, begins):
     """Of who sees all datagrams, and has no key. A copy takes no number, and its address is challenged in vain."""
     port = int(uri.split(":")[2].partition("/")[0])
     tap = Wiretap(port)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as elsewhere:
-        tap.copies = elsewhere if begins else None
-        with (
-            penstock.subscribe(uri, key_file=key) as sub,
-            penstock.publish(f"udp://127.0.0.1:{tap.port}/7", key_file=key, linger=0) as pub,
-        ):
-            pub.wait_for_readers(1, timeout=PATIENCE)
-            tap.copies = elsewhere
-            for number in range(500):
-                pub.send(b"%d" % number)
-                assert sub.recv(timeout=PATIENCE) == b"%d" % number
-            assert counted(uri, "losses") == 0
+    elsewhere = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)  # not closed: the wiretap uses it to the end
+    tap.copies = elsewhere if begins else None
+    with (
+        penstock.subscribe(uri, key_file=key) as sub,
+        penstock.publish(f"udp://127.0.0.1:{tap.port}/7", key_file=key, linger=0) as pub,
+    ):
+        pub.wait_for_readers(1, timeout=PATIENCE)
+        tap.copies = elsewhere
+        for number in range(500):
+            pub.send(b"%d" % number)
+            assert sub.recv(timeout=PATIENCE) == b"%d" % number
+        assert counted(uri, "losses") == 0
 
 
 # ---- with a key, everything goes on as without ----
