@@ -61,6 +61,27 @@ void another_core_is_named() {
     CHECK(habit.due(), "a waiter that yields may spin beside it");
 }
 
+// A notifier on this core that goes on without an answer is given the core; one that waits for each answer is slept for.
+void a_stream_from_this_core_is_spun_for() {
+    run_on(sched_getcpu());
+    Atomic<uint32_t> event{};
+    event_announce(event);
+    event_notify(event);
+    SpinHabit habit;
+    const auto waits_to_trial = [&](int messages) { // which the trial brings
+        int waits = 1;
+        for (; !habit.worth(event); ++waits) habit.took();
+        for (int i = 0; i < messages; ++i) habit.took();
+        return waits;
+    };
+    for (const int expected : {16, 32, 64, 128}) CHECK(waits_to_trial(1) == expected);
+    CHECK(waits_to_trial(2) == 256);
+    CHECK(waits_to_trial(2) == 1, "several messages since the last wait");
+    CHECK(waits_to_trial(2) == 1);
+    CHECK(waits_to_trial(1) == 1);
+    CHECK(waits_to_trial(0) == 16, "the trial that found several was worth it");
+}
+
 void spins_in_vain_become_rare() {
     Atomic<uint32_t> event{};
     SpinHabit habit;
@@ -101,6 +122,7 @@ int main() {
     a_wake_names_its_core();
     the_count_begins_again();
     another_core_is_named();
+    a_stream_from_this_core_is_spun_for();
     spins_in_vain_become_rare();
     yielding_spins_become_rare();
     std::puts("wakes name their core, and spins that do not pay become rare");

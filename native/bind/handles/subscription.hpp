@@ -256,6 +256,7 @@ class Subscription : public StreamHandle {
         latency_.on_message(message.time_ns, [&] { return reader.clock_correction(message.session); });
         reader.lender().lend(message);
         reader.delivery_gate.used(1);
+        spin_habit_.took();
         moved();
         return message;
     }
@@ -265,6 +266,7 @@ class Subscription : public StreamHandle {
         last_ = message;
         latency_.on_message(message.time_ns, [&] { return end().clock_correction(message.session); });
         end().delivery_gate.used(1);
+        spin_habit_.took();
         moved();
     }
 
@@ -335,6 +337,7 @@ class Subscription : public StreamHandle {
         latency_.on_message(message.time_ns, [&] { return reader.clock_correction(message.session); });
         reader.consume();
         reader.delivery_gate.used(1);
+        spin_habit_.took();
         moved();
     }
     void signal_watch() { // there is something to be had beside messages

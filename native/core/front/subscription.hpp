@@ -144,6 +144,7 @@ class OpenSubscription : public OpenEnd<ReaderEnd> {
     void took(const Message &message) {
         last_ = message;
         latency_.on_message(message.time_ns, [] { return int64_t{0}; });
+        spin_habit_.took();
     }
 
   private:

@@ -5,6 +5,7 @@
 
 #include "ground/atomics.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <utility>
 
 namespace penstock {
 
@@ -78,14 +80,21 @@ inline void event_notify(Atomic<uint32_t> &event) {
     event_notify_fenced(event);
 }
 
-// Whether a waiter on an event spins before it sleeps: not if its notifier needs this core, and less often after spins in vain. A
-// sleep and a wake across cores take about as long as a spin, so a waiter that spins in vain wastes at most as much again, and
-// after three such spins one in 64.
+// Whether a waiter on an event spins before it sleeps: less often after spins in vain. A sleep and a wake across cores take about
+// as long as a spin, so a waiter that spins in vain wastes at most as much again, and after three such spins one in 64. A waiter
+// whose notifier needs this core sleeps at once, unless several messages came since its last wait: such a notifier goes on
+// without an answer, and a waiter that spins, and so lets it have the core, is not woken for each message. Where one message
+// comes at a time, it finds that out by trials, each twice as late as the one before if it found one message again.
 class SpinHabit {
   public:
+    void took() { ++taken_; } // a message
     bool worth(const Atomic<uint32_t> &event) {
-        if (event_woken_from_here(event)) return false;
-        return due();
+        const bool several = std::exchange(taken_, 0) > 1;
+        if (std::exchange(trying_, false)) between_ = several ? between_min : std::min(2 * between_, between_max);
+        if (several || !event_woken_from_here(event)) return due();
+        if (++waits_ < between_ || !due()) return false;
+        waits_ = 0;
+        return trying_ = true;
     }
     // The same for a waiter that lets others have its core while it spins.
     bool due() {
@@ -99,8 +108,11 @@ class SpinHabit {
     }
 
   private:
-    static constexpr uint32_t vain_min = 3, vain_max = 8;
+    static constexpr uint32_t vain_min = 3, vain_max = 8, between_min = 16, between_max = 1u << 16;
     uint32_t vain_ = 0, skipped_ = 0;
+    uint32_t taken_ = 0;                         // messages since the last wait
+    uint32_t waits_ = 0, between_ = between_min; // since the last trial, and from trial to trial
+    bool trying_ = false;
 };
 
 // Wakes sleepers that will find nothing here but look at something else, such as whether their handle is closed. The count of
