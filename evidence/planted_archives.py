@@ -104,7 +104,8 @@ def _readers_skip_the_continuity_check() -> None:
 
 
 def _readers_do_not_look_where_a_recording_begins() -> None:
-    from penstock.record.read import archive_reader, needed_segments
+    from penstock.record.read import archive_reader
+    from penstock.record.read.planning import needed_segments
 
     def segments_for(folder: Any, begins: int, start: int, end: int) -> Any:
         return needed_segments.Needed([(str(s.data), str(s.index)) for s in folder.segments() if s.base < end], None, 0)
@@ -114,7 +115,7 @@ def _readers_do_not_look_where_a_recording_begins() -> None:
 
 def _readers_do_not_look_where_a_recording_ends() -> None:
     from penstock.record.format import coverage
-    from penstock.record.read import needed_segments
+    from penstock.record.read.planning import needed_segments
 
     coverage.cut_short = needed_segments.cut_short = lambda *_: ""
 
@@ -163,7 +164,7 @@ def _the_recorder_waits_for_the_catalog() -> None:
 
 
 def _the_catalog_is_asked_and_not_the_folder() -> None:
-    from penstock.record.read.lister import Lister
+    from penstock.record.read.planning.lister import Lister
 
     Lister._find_synced = lambda self, folder, about: self._files.catalog.rows()[about.id].synced_position  # type: ignore[method-assign]
 
@@ -199,7 +200,7 @@ def _verify_trusts_the_segments_that_are_left() -> None:
 
 
 def _one_bad_folder_hides_all() -> None:
-    from penstock.record.read.lister import Lister
+    from penstock.record.read.planning.lister import Lister
 
     Lister._read_folder = Lister._info  # type: ignore[method-assign]
 

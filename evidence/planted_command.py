@@ -121,7 +121,7 @@ def _chmod_on_any_folder() -> None:
 
 
 def _a_damaged_recording_is_only_logged() -> None:
-    from penstock.record.read.plan import ReadPlanner
+    from penstock.record.read.planning.plan import ReadPlanner
     from penstock.tables import pipeline
 
     pipeline.ReadPlanner = lambda archive, **_: ReadPlanner(archive)

@@ -102,14 +102,14 @@ def _a_columns_type_changes() -> None:
 
 
 def _a_commit_forgets_its_state() -> None:
-    from penstock.tables.state import State
+    from penstock.tables.folder.state import State
 
     plain = State.to_json
     State.to_json = lambda self: {**plain(self), "done": []}  # type: ignore[method-assign]
 
 
 def _a_cut_is_not_followed() -> None:
-    from penstock.tables.state import State
+    from penstock.tables.folder.state import State
 
     State.forget = lambda self, info, cut: self.cuts.append(cut.token)  # type: ignore[method-assign]
 

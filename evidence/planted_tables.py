@@ -14,7 +14,7 @@ ROOM = "tests/tables/lake/test_room.py::test_a_query_has_each_row_once_after_any
 
 
 def _a_commit_forgets_what_was_read() -> None:
-    from penstock.tables.state import State
+    from penstock.tables.folder.state import State
 
     plain = State.to_json
     State.to_json = lambda self: {**plain(self), "done": self.done[:-1]}  # type: ignore[method-assign]
@@ -66,7 +66,7 @@ def _a_value_that_does_not_fit_is_dropped() -> None:
 
 
 def _a_restore_is_not_seen() -> None:
-    from penstock.tables import state
+    from penstock.tables.folder import state
 
     state.set_back = lambda table, found, since: ""
 
@@ -84,7 +84,7 @@ def _cut_rows_come_back_with_a_restore() -> None:
 
 
 def _a_loss_is_told_again() -> None:
-    from penstock.tables.state import State
+    from penstock.tables.folder.state import State
 
     plain = State.to_json
 

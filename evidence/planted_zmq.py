@@ -83,7 +83,7 @@ def _a_fork_keeps_its_parents_connections() -> None:
 
 
 def _keys_are_not_used() -> None:
-    from penstock.kinds.zmq.options import ZmqOptions
+    from penstock.kinds.zmq.socket.options import ZmqOptions
 
     def apply(self: Any, module: Any, socket: Any, channel: str, *, bind: bool) -> None:
         socket.setsockopt(module.LINGER, 0)

@@ -45,11 +45,11 @@ from penstock.kinds.sync.options import SyncOptions
 from penstock.kinds.udp.handle import Session, UdpPublication, UdpSubscription
 from penstock.kinds.udp.history.subscription import HistorySubscription
 from penstock.kinds.udp.options import UdpOptions, UdpReaderOptions
-from penstock.kinds.zmq.options import ZmqOptions
 from penstock.kinds.zmq.peers import ZmqDealer, ZmqPair, ZmqPuller, ZmqPusher, ZmqRouter
 from penstock.kinds.zmq.publication import ZmqPublication
 from penstock.kinds.zmq.receiving import ZmqReceived
 from penstock.kinds.zmq.requests import ZmqPending, ZmqReplier, ZmqRequest, ZmqRequester
+from penstock.kinds.zmq.socket.options import ZmqOptions
 from penstock.kinds.zmq.socket.status import ZmqStatus
 from penstock.kinds.zmq.subscription import ZmqSubscription
 

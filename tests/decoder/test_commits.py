@@ -22,7 +22,7 @@ from penstock.export import export
 from penstock.tables.delta.files import describe_file
 from penstock.tables.delta.places import Place
 from penstock.tables.delta.table import Table
-from penstock.tables.state import CACHE
+from penstock.tables.folder.state import CACHE
 from penstock.tables.work import tasks
 
 

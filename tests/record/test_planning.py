@@ -17,7 +17,7 @@ from penstock.record.format import layout as layouts
 from penstock.record.format.archive_folder import ArchiveFolder
 from penstock.record.format.folder import ENTRY, Description
 from penstock.record.read import rows
-from penstock.record.read.plan import ReadPlanner, plan
+from penstock.record.read.planning.plan import ReadPlanner, plan
 
 
 def settle(folder):

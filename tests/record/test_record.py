@@ -12,7 +12,7 @@ import pytest
 import penstock
 from penstock.record import plan
 from penstock.record.format.folder import RecordingFolder
-from penstock.record.read.plan import subtract
+from penstock.record.read.planning.plan import subtract
 
 T = 1 << 16
 

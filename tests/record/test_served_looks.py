@@ -13,7 +13,7 @@ import penstock
 from penstock.channels.uri.channel import parse
 from penstock.errors import SystemFailure
 from penstock.record.format.sync_marker import SyncMarker
-from penstock.record.read.plan import plan
+from penstock.record.read.planning.plan import plan
 from penstock.record.serve import looks
 from penstock.record.serve.files import ServedArchive
 from penstock.record.session_history import SessionHistory

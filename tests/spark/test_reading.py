@@ -5,7 +5,7 @@ import pytest
 import penstock
 from penstock import tables
 from penstock.tables.consumer import Consuming, name_of
-from penstock.tables.state import Stored
+from penstock.tables.folder.state import Stored
 
 
 def record(archive, channel, count, *, codec=None, **options):

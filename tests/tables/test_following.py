@@ -14,7 +14,7 @@ import penstock.spark.queries
 import penstock.tables
 from penstock.tables import following
 from penstock.tables.delta.table import Table
-from penstock.tables.state import Restored
+from penstock.tables.folder.state import Restored
 
 PATIENCE = 60
 

@@ -16,7 +16,7 @@ from penstock.tables import keep, options, pipeline
 from penstock.tables.delta.places import Place
 from penstock.tables.delta.table import CLEAN_COMMITS, Table
 from penstock.tables.folder import Folder, locked
-from penstock.tables.state import Restored
+from penstock.tables.folder.state import Restored
 from tests.tables.tables_read import KEY, fill, is_whole, removals, rows
 
 

@@ -17,7 +17,7 @@ from penstock.tables.delta.files import Added
 from penstock.tables.delta.places import Place
 from penstock.tables.delta.rules import check_rules
 from penstock.tables.delta.table import Table
-from penstock.tables.state import Restored
+from penstock.tables.folder.state import Restored
 from tests.tables.tables_read import fill, is_whole, removals, rows
 
 

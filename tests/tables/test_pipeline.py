@@ -12,7 +12,7 @@ import penstock.tables
 from penstock.tables import options, pipeline
 from penstock.tables.delta.places import Place
 from penstock.tables.delta.table import Table
-from penstock.tables.state import CACHE, State
+from penstock.tables.folder.state import CACHE, State
 from tests.tables.tables_read import KEY, fill, is_whole, removals, rows
 
 

@@ -14,9 +14,9 @@ from penstock.record.read.archive_watch import ArchiveWatch
 from penstock.record.read.late import latched
 from penstock.record.read.merging import Merged, merged
 from penstock.record.read.pace import Pace
-from penstock.record.read.plan import Lost, ReadPlanner, assign_losses, plan, subtract
+from penstock.record.read.planning.plan import Lost, ReadPlanner, assign_losses, plan, subtract
+from penstock.record.read.planning.ranges import Range
 from penstock.record.read.player import Played
-from penstock.record.read.ranges import Range
 from penstock.record.read.scan import COLUMNS, TIME_MAX, TIME_MIN, LeftOut, Scanner, described
 from penstock.record.write.append import Appended
 from penstock.record.write.process import ProcessRecorder

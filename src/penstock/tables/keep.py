@@ -20,8 +20,8 @@ from penstock.record import Moment
 from penstock.tables.delta.places import Place
 from penstock.tables.delta.table import Table
 from penstock.tables.folder import Folder, locked
+from penstock.tables.folder.state import Stored
 from penstock.tables.reading import names
-from penstock.tables.state import Stored
 from penstock.util.errors_in_text import first_of
 from penstock.util.units import LEAST, MOST, interval
 

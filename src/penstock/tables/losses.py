@@ -16,8 +16,8 @@ from penstock.record import ReadPlanner, intervals
 from penstock.record.format.intervals import Interval
 from penstock.tables.delta.files import Added, describe_file
 from penstock.tables.folder import Folder
+from penstock.tables.folder.state import Key, Row, Stored
 from penstock.tables.schemas import LOSSES, signed
-from penstock.tables.state import Key, Row, Stored
 
 MICROSECONDS = 1000
 

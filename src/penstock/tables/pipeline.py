@@ -27,11 +27,11 @@ from penstock.tables.consumer import Consuming
 from penstock.tables.delta.files import Added
 from penstock.tables.delta.places import Place
 from penstock.tables.folder import Folder, erased_spans, locked
+from penstock.tables.folder.state import Row, Stored, cut_predicate, sql_text
 from penstock.tables.options import Given, Options, Outcome
 from penstock.tables.rebuilding import How, rebuild, write_all
 from penstock.tables.restoring import continue_restored
 from penstock.tables.schemas import of_stream, recording_key
-from penstock.tables.state import Row, Stored, cut_predicate, sql_text
 from penstock.tables.work.engine import Engine, LocalEngine, Progress
 from penstock.tables.work.tasks import MESSAGES_TABLE, SAMPLE, STREAM_TABLE
 from penstock.util.errors_in_text import first_of

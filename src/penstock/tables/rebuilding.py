@@ -16,9 +16,9 @@ from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
 from penstock.record import ReadPlanner, intervals
 from penstock.tables.delta.files import Added
 from penstock.tables.folder import Folder
+from penstock.tables.folder.state import State
 from penstock.tables.reading import check_files, files_of
 from penstock.tables.schemas import of_stream, recording_key
-from penstock.tables.state import State
 from penstock.tables.work.engine import Engine, Progress, Row
 from penstock.tables.work.tasks import sampled
 

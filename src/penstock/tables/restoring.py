@@ -22,9 +22,9 @@ from penstock.tables import losses
 from penstock.tables.delta.files import File
 from penstock.tables.delta.table import Table
 from penstock.tables.folder import Folder
+from penstock.tables.folder.state import Key, Row, State, Stored, cut_predicate, sql_text
 from penstock.tables.reading import gone as absent
 from penstock.tables.schemas import signed
-from penstock.tables.state import Key, Row, State, Stored, cut_predicate, sql_text
 
 GRAIN = 1 << 20  # bytes of a recording whose rows are counted together
 Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]

@@ -73,7 +73,7 @@ def test_topics_have_a_queue_of_their_own(uri):
 
 def test_every_owned_name_is_an_option_of_zeromq():
     """A misspelled name in the table would refuse nothing."""
-    from penstock.kinds.zmq import socket_options
+    from penstock.kinds.zmq.socket import socket_options
 
     known = {name.lower() for name in zmq.SocketOption.__members__}
     assert known >= socket_options._OWNED.keys() | socket_options._READ_ONLY

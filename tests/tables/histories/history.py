@@ -12,7 +12,7 @@ from tables.histories.model import Bounds, Message, Model, after, bounds
 
 import penstock
 from penstock.tables import pipeline
-from penstock.tables.state import Restored
+from penstock.tables.folder.state import Restored
 
 DAY = 86_400_000_000_000
 CHANNELS = ["log:x", "log:y", "log:z"]

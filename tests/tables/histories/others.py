@@ -11,7 +11,7 @@ from tables.histories.model import Bounds, Model
 import penstock
 from penstock.tables import keep, pipeline
 from penstock.tables.folder import locked
-from penstock.tables.state import Restored
+from penstock.tables.folder.state import Restored
 
 QUIET = {
     "compact": lambda table: table.optimize.compact(),

@@ -16,10 +16,10 @@ from penstock.channels.uri.channel import Channel
 from penstock.channels.uri.value import ChannelValue, Message
 from penstock.errors import Invalid, Unsupported
 from penstock.kinds.zmq import addresses
-from penstock.kinds.zmq.options import LINGER_PUBLICATION, ZmqOptions
 from penstock.kinds.zmq.peers import ZmqDealer, ZmqPair, ZmqPuller, ZmqPusher, ZmqRouter, ZmqSocket
 from penstock.kinds.zmq.publication import ZmqPublication
 from penstock.kinds.zmq.requests import ZmqReplier, ZmqRequester
+from penstock.kinds.zmq.socket.options import LINGER_PUBLICATION, ZmqOptions
 from penstock.kinds.zmq.subscription import ZmqSubscription
 
 BINDS = ("pull", "reply", "router")  # by default

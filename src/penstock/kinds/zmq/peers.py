@@ -17,9 +17,9 @@ from penstock.channels.interfaces.patterns import Body, Routed, encoded
 from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Busy, Invalid, TimedOut, Unsupported
-from penstock.kinds.zmq.options import ZmqOptions
 from penstock.kinds.zmq.receiving import Taken, ZmqReceiving
 from penstock.kinds.zmq.sending import ZmqClaim, ZmqSending
+from penstock.kinds.zmq.socket.options import ZmqOptions
 
 if TYPE_CHECKING:
     from penstock.channels.interfaces.roles import Dealer as _Dealer

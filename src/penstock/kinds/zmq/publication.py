@@ -14,10 +14,10 @@ from penstock.codecs import Codec
 from penstock.errors import Invalid, TimedOut, Unsupported
 from penstock.kinds.zmq import last_values
 from penstock.kinds.zmq.last_values import LastValues
-from penstock.kinds.zmq.options import ZmqOptions
 from penstock.kinds.zmq.sending import ZmqClaim, ZmqSending
 from penstock.kinds.zmq.socket.handle import LOOK_MASK
 from penstock.kinds.zmq.socket.monitor import Monitor
+from penstock.kinds.zmq.socket.options import ZmqOptions
 
 SUBSCRIBES = b"\1"
 Topic = str | bytes | None

@@ -9,8 +9,8 @@ from penstock.channels.interfaces.subscription import Subscription
 from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Invalid
-from penstock.kinds.zmq.options import ZmqOptions
 from penstock.kinds.zmq.receiving import Taken, ZmqReceiving
+from penstock.kinds.zmq.socket.options import ZmqOptions
 
 PASSED_MAX = 10_000  # messages that one call skips
 

@@ -14,8 +14,8 @@ from penstock.record.format.coverage import coverage_of
 from penstock.record.format.folder import Description, RecordingFolder
 from penstock.record.format.intervals import Interval
 from penstock.record.keep import consumers
-from penstock.record.read.lister import generations, position_epoch
-from penstock.record.read.needed_segments import first_needed, paths
+from penstock.record.read.planning.lister import generations, position_epoch
+from penstock.record.read.planning.needed_segments import first_needed, paths
 from penstock.record.read.scan import FOR_EVER, Scanner
 
 log = logging.getLogger("penstock")

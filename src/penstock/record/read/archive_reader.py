@@ -28,10 +28,10 @@ from penstock.record.read import late, player
 from penstock.record.read import replay as replaying
 from penstock.record.read.archive_watch import ArchiveWatch
 from penstock.record.read.follow import follow
-from penstock.record.read.lister import Lister
-from penstock.record.read.needed_segments import changes, segments_for
 from penstock.record.read.pace import Pace
-from penstock.record.read.plan import ReadPlanner
+from penstock.record.read.planning.lister import Lister
+from penstock.record.read.planning.needed_segments import changes, segments_for
+from penstock.record.read.planning.plan import ReadPlanner
 from penstock.record.read.player import Played
 from penstock.record.read.scan import FOR_EVER, TIME_MAX, TIME_MIN, Scanner, span
 from penstock.util.clock import Clock, SystemClock

@@ -23,10 +23,10 @@ from penstock.record.format.layout import Layout, grains_of
 from penstock.record.format.truncations import Truncation
 from penstock.record.format.types import RecordingInfo
 from penstock.record.read.incremental_index import IncrementalIndex
-from penstock.record.read.lister import Lister, generations
-from penstock.record.read.needed_segments import first_needed, paths
-from penstock.record.read.plan import Lost, PlannedRecording, ReadPlanner, Stream, assign_losses, damage_of
-from penstock.record.read.ranges import Range
+from penstock.record.read.planning.lister import Lister, generations
+from penstock.record.read.planning.needed_segments import first_needed, paths
+from penstock.record.read.planning.plan import Lost, PlannedRecording, ReadPlanner, Stream, assign_losses, damage_of
+from penstock.record.read.planning.ranges import Range
 from penstock.record.read.scan import FOR_EVER, Scanner
 from penstock.util.clock import Clock
 from penstock.util.files.durable import own_errors

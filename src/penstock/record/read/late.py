@@ -15,8 +15,8 @@ from penstock.record.format.intervals import Interval
 from penstock.record.format.last_values import LastValue
 from penstock.record.format.types import RecordingInfo
 from penstock.record.read.merging import Merged
-from penstock.record.read.plan import ReadPlanner, Stream
-from penstock.record.read.ranges import Range
+from penstock.record.read.planning.plan import ReadPlanner, Stream
+from penstock.record.read.planning.ranges import Range
 from penstock.record.read.scan import COLUMNS, TIME_MIN
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from penstock.record.read.ranges import Range
+from penstock.record.read.planning.ranges import Range
 from penstock.record.read.scan import TIME_MAX, TIME_MIN, LeftOut, described
 
 BATCH_ROWS, BATCH_BYTES = 512, 1 << 20  # of each stream that is open: one batch is in memory

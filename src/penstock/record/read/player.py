@@ -18,8 +18,8 @@ from penstock.record.format.types import Connector
 from penstock.record.read import late, replay
 from penstock.record.read.merging import Merged, merged
 from penstock.record.read.pace import Pace, Playhead
-from penstock.record.read.plan import ReadPlanner
-from penstock.record.read.ranges import Range
+from penstock.record.read.planning.plan import ReadPlanner
+from penstock.record.read.planning.ranges import Range
 from penstock.record.read.scan import TIME_MAX
 from penstock.util.clock import Clock, ManualClock
 

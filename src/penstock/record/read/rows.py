@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from penstock.columns.contract import Contract, to_schema
 from penstock.columns.contract.decoding import decode
 from penstock.errors import NotFound
-from penstock.record.read.ranges import Range
+from penstock.record.read.planning.ranges import Range
 from penstock.record.read.scan import LeftOut, Scanner, described
 
 # The columns that all streams have; those of a stream's codec follow.

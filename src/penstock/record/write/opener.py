@@ -23,7 +23,7 @@ from penstock.record.format.folder import FORMAT, Description, RecordingFolder
 from penstock.record.format.last_values import LastValue, LastValues
 from penstock.record.format.types import Connector, RecordingInfo
 from penstock.record.keep import repair
-from penstock.record.read.lister import Lister
+from penstock.record.read.planning.lister import Lister
 from penstock.record.write.encoding import Encode, EncodingTap, EncodingWriter
 from penstock.record.write.past import Past
 from penstock.record.write.writer import PendingStreams, PendingWriter, RecordingWriter

@@ -17,7 +17,7 @@ from penstock.errors import Busy, NotFound, PenstockError
 from penstock.record.format.archive_folder import ArchiveFolder
 from penstock.record.format.types import RecordingInfo
 from penstock.record.keep import purge_guard
-from penstock.record.read.lister import Lister
+from penstock.record.read.planning.lister import Lister
 from penstock.record.write.opener import WriterOpener
 from penstock.record.write.writer import RecordingWriter
 from penstock.util.clock import Clock

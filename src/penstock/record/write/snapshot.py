@@ -22,7 +22,7 @@ from penstock.errors import Busy, Invalid, NotFound, PenstockError, SystemFailur
 from penstock.record.format import last_values
 from penstock.record.format.archive_folder import ArchiveFolder
 from penstock.record.format.types import Connector, Progress
-from penstock.record.read.lister import Lister
+from penstock.record.read.planning.lister import Lister
 from penstock.record.write import record_options, retention
 from penstock.record.write.opener import Wanted, WriterOpener, any_subscription
 from penstock.record.write.past import Past

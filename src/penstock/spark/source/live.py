@@ -18,7 +18,7 @@ from penstock.channels.uri.wildcards import matches
 from penstock.errors import NotFound
 from penstock.record import Lost, Range, ReadPlanner, assign_losses, intervals
 from penstock.record.archive import Archive
-from penstock.record.read.ranges import with_lost
+from penstock.record.read.planning.ranges import with_lost
 from penstock.record.read.rows import WHOLE
 from penstock.spark.source.options import Request
 from penstock.spark.source.streaming import arrange, log

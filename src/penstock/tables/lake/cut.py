@@ -20,12 +20,12 @@ from penstock.errors import Busy, Invalid, PenstockError
 from penstock.record import Range, ReadPlanner, intervals
 from penstock.record.archive import Archive
 from penstock.record.read.rows import holes
+from penstock.tables.folder.state import State
 from penstock.tables.lake import memory
 from penstock.tables.lake.dataset import StreamDataset
 from penstock.tables.lake.parts import FilePart, Gone, MemoryPart, Part, RangePart
 from penstock.tables.lake.snapshots import Snapshot, Snapshots
 from penstock.tables.schemas import of_stream
-from penstock.tables.state import State
 from penstock.tables.work.tasks import SAMPLE
 from penstock.util.errors_in_text import first_of
 

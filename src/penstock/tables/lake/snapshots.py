@@ -15,8 +15,8 @@ from penstock.tables.delta.files import File
 from penstock.tables.delta.places import Place
 from penstock.tables.delta.table import Table
 from penstock.tables.folder import erased_spans, read_erased
+from penstock.tables.folder.state import WAYS, Restored, State, has_version, set_back, stamp
 from penstock.tables.reading import files_of, open_table, streams
-from penstock.tables.state import WAYS, Restored, State, has_version, set_back, stamp
 
 
 @dataclass(frozen=True)

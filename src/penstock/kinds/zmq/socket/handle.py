@@ -21,12 +21,12 @@ from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Busy, Closed, PenstockError, SystemFailure, TimedOut
 from penstock.kinds.zmq import addresses
-from penstock.kinds.zmq.options import ZmqOptions
 from penstock.kinds.zmq.socket import address as zmq_address
 from penstock.kinds.zmq.socket import process as zmq_process
 from penstock.kinds.zmq.socket import status as zmq_status
 from penstock.kinds.zmq.socket import zap
 from penstock.kinds.zmq.socket.monitor import Monitor
+from penstock.kinds.zmq.socket.options import ZmqOptions
 from penstock.kinds.zmq.socket.waiting import ZmqWaiting
 
 if TYPE_CHECKING:

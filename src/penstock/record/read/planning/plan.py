@@ -22,8 +22,8 @@ from penstock.record.format.layout import Layout, summed
 from penstock.record.format.remote_archive import folder_at
 from penstock.record.format.truncations import Truncation
 from penstock.record.format.types import RecordingInfo
-from penstock.record.read.lister import generations
-from penstock.record.read.ranges import Range
+from penstock.record.read.planning.lister import generations
+from penstock.record.read.planning.ranges import Range
 from penstock.record.read.scan import FOR_EVER
 from penstock.util.files.durable import own_errors
 from penstock.util.units import nanoseconds

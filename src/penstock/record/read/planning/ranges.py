@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.channels.checks import whole
 from penstock.errors import PenstockError
 from penstock.record.format.remote_archive import folder_at
-from penstock.record.read.needed_segments import changes, first_needed, paths
+from penstock.record.read.planning.needed_segments import changes, first_needed, paths
 from penstock.record.read.scan import TIME_MAX, TIME_MIN, Scanner
 from penstock.util.files.durable import own_errors
 from penstock.util.units import Moment

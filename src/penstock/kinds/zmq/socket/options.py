@@ -9,7 +9,8 @@ from typing import Any
 
 from penstock.channels.checks import seconds, texts, whole
 from penstock.errors import Invalid
-from penstock.kinds.zmq import addresses, socket_options
+from penstock.kinds.zmq import addresses
+from penstock.kinds.zmq.socket import socket_options
 
 KEY_LENGTH = 40  # of a CURVE key as text: 32 bytes in Z85
 LINGER_MAX = (1 << 31) // 1000 - 1

@@ -20,8 +20,8 @@ from penstock.record.format.intervals import Interval
 from penstock.tables.delta.places import LOG, Place, has_log
 from penstock.tables.delta.table import Table
 from penstock.tables.delta.transactions import OWNER, STATE
+from penstock.tables.folder.state import Key, Known, Row, Stored, sql_text
 from penstock.tables.schemas import LOSSES, MESSAGES
-from penstock.tables.state import Key, Known, Row, Stored, sql_text
 
 STREAMS = "streams"
 LOCK = ".lock"
