@@ -1,7 +1,7 @@
 // Any bytes as a channel's file: opened, or refused with an error.
 #include "fuzz.hpp"
 
-#include "log/log_file.hpp"
+#include "log/files/log_file.hpp"
 
 using namespace penstock;
 

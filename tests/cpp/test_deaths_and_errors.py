@@ -241,7 +241,7 @@ def test_a_field_that_is_named_twice_does_not_compile(tmp_path):
     """With the header of structs alone, which penstock.hpp includes: the compiler takes a tenth of the time."""
     compiler = shutil.which("c++") or shutil.which("g++") or pytest.skip("there is no C++ compiler here")
     (tmp_path / "a.cpp").write_text(
-        "#include <front/struct_fields.hpp>\nstruct D { int x; };\nPENSTOCK_STRUCT(D, x, x);\n"
+        "#include <front/codecs/struct_fields.hpp>\nstruct D { int x; };\nPENSTOCK_STRUCT(D, x, x);\n"
     )
     command = [compiler, "-std=c++20", "-fsyntax-only", "-I", penstock.get_include(), str(tmp_path / "a.cpp")]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -7,7 +7,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_term_log_page_has_the_offsets_of_its_header():
-    text = (ROOT / "native" / "core" / "log" / "log_layout.hpp").read_text()
+    text = (ROOT / "native" / "core" / "log" / "files" / "log_layout.hpp").read_text()
     page = (ROOT / "docs" / "design" / "term_log.md").read_text()
     for name, offset in re.findall(r"Paired<Atomic<\w+>> (\w+);\s*// (\d+)", text):
         assert re.search(rf"\| {4096 + int(offset)} \| `{name}`", page), f"{name} at {4096 + int(offset)}"
@@ -15,10 +15,10 @@ def test_term_log_page_has_the_offsets_of_its_header():
 
 HEADER_WORDS = {
     "ground/files/channel_header.hpp": {"Header": None},
-    "log/log_layout.hpp": {"LogWords": "log, sync"},
+    "log/files/log_layout.hpp": {"LogWords": "log, sync"},
     "ring/ring_layout.hpp": {"RingWords": "ring, frames"},
     "frames/frame_layout.hpp": {"FrameWords": "frames"},
-    "pipe/pipe_layout.hpp": {"PipeWords": "pipe"},
+    "pipe/files/pipe_layout.hpp": {"PipeWords": "pipe"},
 }
 
 

@@ -10,10 +10,10 @@
 #include "ground/members/member_name.hpp"
 #include "ground/messages/arrow_batch.hpp"
 #include "ground/messages/sync_message.hpp"
-#include "log/log_layout.hpp"
+#include "log/files/log_layout.hpp"
 #include "net/receive/files/endpoint_layout.hpp"
-#include "pipe/peer_table.hpp"
 #include "pipe/pipe_tap.hpp"
+#include "pipe/table/peer_table.hpp"
 #include "record/recording.hpp"
 
 #include <type_traits>

@@ -1,7 +1,7 @@
 // Waits in a log, in the log under a sync queue, and at an endpoint of the network log.
 #include "bind/why/wait_facts.hpp"
 
-#include "log/log_file.hpp"
+#include "log/files/log_file.hpp"
 #include "log/log_members.hpp"
 #include "log/term_buffer.hpp"
 #include "net/receive/files/endpoint_members.hpp"

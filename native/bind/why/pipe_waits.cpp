@@ -1,7 +1,7 @@
 // Waits in a pipe channel.
 #include "bind/why/wait_facts.hpp"
 
-#include "pipe/pipe_layout.hpp"
+#include "pipe/files/pipe_layout.hpp"
 
 namespace penstock::bind {
 

@@ -4,8 +4,8 @@
 #include "bind/handles/subscription.hpp"
 #include "bind/why/wait_facts.hpp"
 
-#include "log/log_layout.hpp"
-#include "pipe/pipe_layout.hpp"
+#include "log/files/log_layout.hpp"
+#include "pipe/files/pipe_layout.hpp"
 #include "ring/ring_layout.hpp"
 
 namespace penstock::bind {

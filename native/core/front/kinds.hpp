@@ -1,7 +1,7 @@
 // What opening a channel needs to know of its kind: its options and their defaults, how its file is filled, decided and read.
 #pragma once
 
-#include "front/files.hpp"
+#include "front/files/files.hpp"
 
 #include "status/frame_status.hpp"
 #include "status/log_status.hpp"

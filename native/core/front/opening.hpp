@@ -2,8 +2,8 @@
 // makes it open, and names options for the decision. docs/design/open_channels.md.
 #pragma once
 
+#include "front/codecs/message_types.hpp"
 #include "front/kinds.hpp"
-#include "front/message_types.hpp"
 
 #include "ends/ends.hpp"
 

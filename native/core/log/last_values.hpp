@@ -4,7 +4,7 @@
 #pragma once
 
 #include "ground/checksum.hpp"
-#include "log/last_layout.hpp"
+#include "log/files/last_layout.hpp"
 #include "log/term_log.hpp"
 
 #include <algorithm>

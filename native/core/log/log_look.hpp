@@ -6,7 +6,7 @@
 #include "ground/messages/arrow_batch.hpp"
 #include "ground/messages/assembler.hpp"
 #include "ground/messages/missing_span.hpp"
-#include "log/log_file.hpp"
+#include "log/files/log_file.hpp"
 #include "log/log_room.hpp"
 #include "log/term_buffer.hpp"
 

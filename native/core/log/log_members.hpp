@@ -8,7 +8,7 @@
 #include "ground/members/member_name.hpp"
 #include "ground/members/participants.hpp"
 #include "ground/members/process_name.hpp"
-#include "log/log_layout.hpp"
+#include "log/files/log_layout.hpp"
 #include "log/member_events.hpp"
 
 #include <string>

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "ground/waiting.hpp"
-#include "log/log_layout.hpp"
+#include "log/files/log_layout.hpp"
 #include "log/term_buffer.hpp"
 
 #include <functional>

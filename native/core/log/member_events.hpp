@@ -5,7 +5,7 @@
 
 #include "ground/cache_line.hpp"
 #include "ground/members/member_name.hpp"
-#include "log/log_layout.hpp"
+#include "log/files/log_layout.hpp"
 
 #include <algorithm>
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "ground/messages/frame_header.hpp"
-#include "log/log_layout.hpp"
+#include "log/files/log_layout.hpp"
 
 #include <algorithm>
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "ground/files/second_mapping.hpp"
-#include "log/log_file.hpp"
+#include "log/files/log_file.hpp"
 #include "log/log_members.hpp"
 #include "log/log_repair.hpp"
 #include "log/log_room.hpp"

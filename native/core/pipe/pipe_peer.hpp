@@ -2,9 +2,9 @@
 // sends by its load balancer, and receives by its fair queue. Layout, orders and crash table: docs/design/patterns.md.
 #pragma once
 
-#include "pipe/acknowledger.hpp"
-#include "pipe/load_balancer.hpp"
-#include "pipe/taps.hpp"
+#include "pipe/queues/acknowledger.hpp"
+#include "pipe/queues/load_balancer.hpp"
+#include "pipe/queues/taps.hpp"
 
 #include <utility>
 

@@ -1,7 +1,7 @@
 // What a log's file says, or that of a sync queue.
 #pragma once
 
-#include "log/log_file.hpp"
+#include "log/files/log_file.hpp"
 #include "status/channel_status.hpp"
 
 namespace penstock {

@@ -1,8 +1,8 @@
 // What the file of a channel without a first publication says: who is there.
 #pragma once
 
-#include "log/log_file.hpp"
-#include "pipe/pipe_file.hpp"
+#include "log/files/log_file.hpp"
+#include "pipe/files/pipe_file.hpp"
 #include "ring/ring_layout.hpp"
 #include "status/channel_status.hpp"
 

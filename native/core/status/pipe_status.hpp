@@ -1,7 +1,7 @@
 // What a pipe channel's file says of its peers and pipes.
 #pragma once
 
-#include "pipe/pipe_file.hpp"
+#include "pipe/files/pipe_file.hpp"
 #include "status/channel_status.hpp"
 
 namespace penstock {

@@ -17,7 +17,7 @@ from penstock.errors import Invalid, Unsupported, text_of
 if TYPE_CHECKING:
     from penstock.codecs import Codec
 
-LONGEST = 128  # bytes of a key in the table; native/core/log/last_layout.hpp has the same
+LONGEST = 128  # bytes of a key in the table; native/core/log/files/last_layout.hpp has the same
 NUMBERS_AND_TEXT = "biuSU"  # kinds of a NumPy field that can be a key
 Key = str | int | bool
 

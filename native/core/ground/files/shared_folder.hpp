@@ -1,5 +1,5 @@
 // A channel folder that the members of a group share: its mode is 2770, and its files have mode 0660 and its group, whatever the
-// umask. Knows modes and names. Which folder may be shared is decided above (channels/storage/access.py, front/files.hpp).
+// umask. Knows modes and names. Which folder may be shared is decided above (channels/storage/access.py, front/files/files.hpp).
 #pragma once
 
 #include "ground/error.hpp"

@@ -3,7 +3,7 @@
 // Knows nothing of a file's content.
 #pragma once
 
-#include "front/channel_name.hpp"
+#include "front/files/channel_name.hpp"
 #include "ground/files/shared_folder.hpp"
 
 #include <algorithm>

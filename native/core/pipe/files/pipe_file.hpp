@@ -3,7 +3,7 @@
 
 #include "ground/files/open_channel.hpp"
 #include "ground/files/second_mapping.hpp"
-#include "pipe/pipe_layout.hpp"
+#include "pipe/files/pipe_layout.hpp"
 
 #include <memory>
 #include <utility>

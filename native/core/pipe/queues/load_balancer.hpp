@@ -2,7 +2,7 @@
 // counters.
 #pragma once
 
-#include "pipe/pipe_table.hpp"
+#include "pipe/table/pipe_table.hpp"
 
 #include <utility>
 

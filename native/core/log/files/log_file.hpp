@@ -4,7 +4,7 @@
 #include "ground/files/channel_file.hpp"
 #include "ground/files/open_channel.hpp"
 #include "ground/messages/frame_header.hpp"
-#include "log/log_layout.hpp"
+#include "log/files/log_layout.hpp"
 
 namespace penstock {
 

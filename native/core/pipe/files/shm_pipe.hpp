@@ -5,7 +5,7 @@
 
 #include "ground/messages/message.hpp"
 #include "ground/waiting.hpp"
-#include "pipe/pipe_layout.hpp"
+#include "pipe/files/pipe_layout.hpp"
 
 #include <algorithm>
 #include <optional>

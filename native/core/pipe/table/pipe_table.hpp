@@ -3,8 +3,8 @@
 // docs/design/patterns.md.
 #pragma once
 
-#include "pipe/peer_table.hpp"
-#include "pipe/shm_pipe.hpp"
+#include "pipe/files/shm_pipe.hpp"
+#include "pipe/table/peer_table.hpp"
 
 #include <algorithm>
 #include <vector>

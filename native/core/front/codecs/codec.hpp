@@ -2,9 +2,9 @@
 // Python knows as those of a NumPy dtype.
 #pragma once
 
-#include "front/files.hpp"
-#include "front/json.hpp"
-#include "front/struct_fields.hpp"
+#include "front/codecs/json.hpp"
+#include "front/codecs/struct_fields.hpp"
+#include "front/files/files.hpp"
 
 #include <string>
 #include <string_view>

@@ -6,7 +6,7 @@
 #include "ground/files/channel_header.hpp"
 #include "ground/files/latency.hpp"
 #include "ground/members/deaths.hpp"
-#include "log/last_layout.hpp"
+#include "log/files/last_layout.hpp"
 
 namespace penstock {
 

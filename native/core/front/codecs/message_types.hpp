@@ -1,7 +1,7 @@
 // How C++ types are messages: bytes as a std::string, structs by their described fields.
 #pragma once
 
-#include "front/codec.hpp"
+#include "front/codecs/codec.hpp"
 
 #include <array>
 #include <vector>

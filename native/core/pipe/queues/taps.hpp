@@ -2,7 +2,7 @@
 // nothing: every recorder gets everything.
 #pragma once
 
-#include "pipe/pipe_table.hpp"
+#include "pipe/table/pipe_table.hpp"
 
 namespace penstock {
 

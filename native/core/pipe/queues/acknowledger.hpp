@@ -2,7 +2,7 @@
 // pipe.
 #pragma once
 
-#include "pipe/fair_queue.hpp"
+#include "pipe/queues/fair_queue.hpp"
 
 namespace penstock {
 

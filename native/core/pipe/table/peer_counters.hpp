@@ -2,7 +2,7 @@
 #pragma once
 
 #include "ground/files/counts.hpp"
-#include "pipe/pipe_layout.hpp"
+#include "pipe/files/pipe_layout.hpp"
 
 namespace penstock {
 

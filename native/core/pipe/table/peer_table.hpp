@@ -7,8 +7,8 @@
 #include "ground/members/member_name.hpp"
 #include "ground/members/participants.hpp"
 #include "ground/members/process_name.hpp"
-#include "pipe/peer_counters.hpp"
-#include "pipe/pipe_file.hpp"
+#include "pipe/files/pipe_file.hpp"
+#include "pipe/table/peer_counters.hpp"
 
 namespace penstock {
 
