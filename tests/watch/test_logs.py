@@ -92,7 +92,7 @@ def test_levels_and_filters_count_as_everywhere(logger):
 
 
 def test_threads_and_forked_children_log(logger):
-    add(logger, max_members=16)
+    handler = add(logger, max_members=16)
     threads = [threading.Thread(target=lambda: [logger.info("t") for _ in range(200)]) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -101,16 +101,36 @@ def test_threads_and_forked_children_log(logger):
         if (pid := os.fork()) == 0:
             for _ in range(100):
                 logger.info("c")
-            os._exit(0)
+            os._exit(handler.dropped)
         pids.append(pid)
     for thread in threads:
         thread.join()
-    for pid in pids:
-        assert os.waitpid(pid, 0)[1] == 0
+    dropped = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
     got = lines()
-    assert sum(line["message"] == "t" for line in got) == 800
+    assert sum(line["message"] == "t" for line in got) + handler.dropped == 800
     assert {line["process"] for line in got if line["message"] == "c"} == set(pids)
-    assert sum(line["message"] == "c" for line in got) == 300
+    assert sum(line["message"] == "c" for line in got) + sum(dropped) == 300
+
+
+def test_only_the_first_record_without_room_waits(logger, monkeypatch):
+    handler = add(logger)
+    waited = []
+
+    class Full:
+        def offer(self, line):
+            return None
+
+        def send(self, line, timeout):
+            waited.append(line.message)
+            raise penstock.TimedOut("full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(handler, "_publication", Full())
+        for number in range(3):
+            logger.info("%d", number)
+    assert (waited, handler.dropped) == (["0"], 3)
+    logger.info("there is room")
+    assert [(line["message"], line["dropped"]) for line in lines()] == [("there is room", 3)]
 
 
 def test_a_forked_child_counts_what_it_dropped_itself(logger):

@@ -195,7 +195,7 @@ class LogWriterEnd : public SlotEnd<WriterEnd, TermLog> {
     std::string why_full() const override {
         uint32_t pid = 0;
         uint64_t position = 0;
-        if (!file_->slowest(pid, position) || position >= file_->tail()) return WriterEnd::why_full();
+        if (!file_->slowest(pid, position) || position >= file_->tail()) return "another process keeps the lock of the log";
         return named_process(pid, locks().descriptor()) + " is " + std::to_string(file_->tail() - position) + " bytes behind";
     }
     size_t payload_max() const override { return writer_.payload_max(); }

@@ -13,9 +13,10 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import Closed, Invalid, PenstockError, TooLarge
+from penstock.errors import Closed, Invalid, PenstockError, TimedOut, TooLarge
 from penstock.front.opening import publish
 
+PATIENCE = 0.005  # seconds that the first record without room waits
 _TEXT = logging.Formatter()
 
 
@@ -37,8 +38,8 @@ class LogLine(msgspec.Struct, frozen=True):
 
 
 class LogHandler(logging.Handler):
-    """Sends log records into a channel. Never blocks: a record for which there is no room is dropped and counted, in `dropped` and in the
-    next record that is sent.
+    """Sends log records into a channel. A record for which there is no room is dropped and counted, in `dropped` and in the next record that
+    is sent. The first one of several waits 5 ms for room, the others not at all.
 
     channel: such as ``log:logs``. options: of `penstock.publish`. Each message is a `LogLine` as JSON; a text too long for the channel is
     cut, and says so. A formatter, if one is set, makes the message. Any thread, and a forked child, may log. `penstock sub --logs` prints
@@ -114,9 +115,14 @@ class LogHandler(logging.Handler):
 
     def _offer(self, line: LogLine) -> int | None:
         try:
-            return self._publication.offer(line)
+            position = self._publication.offer(line)
         except TooLarge:
-            return self._publication.offer(_cut(line, self._publication.max_payload // 32))
+            line = _cut(line, self._publication.max_payload // 32)
+            position = self._publication.offer(line)
+        if position is None and not self._untold:  # another process may only keep the channel's lock for a moment
+            with contextlib.suppress(TimedOut):
+                position = self._publication.send(line, timeout=PATIENCE)
+        return position
 
     def close(self) -> None:
         """Leaves the channel."""
