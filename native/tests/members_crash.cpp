@@ -2,7 +2,12 @@
 // lock are told apart, and a slot serves one owner after another.
 #include "support.hpp"
 
+#include "ends/pipe_ends.hpp"
+
+#include <atomic>
+#include <chrono>
 #include <functional>
+#include <thread>
 
 using namespace penstock;
 using namespace penstock::test;
@@ -158,6 +163,29 @@ void pipe_table() {
            }});
 }
 
+// A reader is there, and whoever keeps the table's lock has no core for a while: no message is dropped for that.
+void a_reader_without_a_pipe_loses_nothing() {
+    PipeGeometry g;
+    PipeChannel channel(g);
+    auto writer = channel.peer(PeerRole::pair, WhenFull::drop_newest);
+    auto reader = channel.peer(PeerRole::pair);
+    PipeWriterEnd end(writer);
+    std::atomic<bool> held{false};
+    auto &table = const_cast<PeerTable &>(reader->peers());
+    std::thread holder([&] {
+        table.under_lock([&] {
+            held = true;
+            std::this_thread::sleep_for(std::chrono::milliseconds(3));
+        });
+    });
+    while (!held) std::this_thread::yield();
+    CHECK(end.readers() == 1);
+    CHECK(end.offer("x", 1) != 0);
+    holder.join();
+    const Message *message = reader->peek();
+    CHECK(message != nullptr && message->length == 1);
+}
+
 } // namespace
 
 int main() {
@@ -165,6 +193,7 @@ int main() {
     log_table();
     ring_table();
     pipe_table();
+    a_reader_without_a_pipe_loses_nothing();
     std::puts("every table keeps its members");
     return 0;
 }

@@ -193,8 +193,7 @@ class PipeWriterEnd final : public WriterEnd {
 
     int64_t offer(const void *data, size_t length) override {
         check(length);
-        if (peer_->write(data, length)) return at();
-        return refuse(length);
+        return write(data, length) ? at() : refuse(length);
     }
     size_t offer_many(const IoVec *pieces, size_t count) override {
         for (size_t i = 0; i < count; ++i) check(pieces[i].length);
@@ -228,7 +227,7 @@ class PipeWriterEnd final : public WriterEnd {
     bool send_to(uint64_t to, uint64_t id, int32_t kind, const void *data, size_t length) {
         check(length);
         check_partner(to);
-        if (peer_->write(data, length, id, kind, to) || refuse(length) != no_room) return true;
+        if (write(data, length, id, kind, to) || refuse(length) != no_room) return true;
         refuse_while_claimed(to);
         return false;
     }
@@ -268,6 +267,12 @@ class PipeWriterEnd final : public WriterEnd {
 
   private:
     int64_t at() const { return static_cast<int64_t>(peer_->peers().counters().written_position()); }
+    // A message that would be dropped although a reader is there is not dropped before that one has its pipe.
+    bool write(const void *data, size_t length, uint64_t id = 0, int32_t kind = 0, uint64_t to = 0) {
+        if (peer_->write(data, length, id, kind, to)) return true;
+        const bool drops = peer_->peers().when_full() != WhenFull::wait;
+        return drops && !peer_->outgoing().any_alive() && peer_->meet() && peer_->write(data, length, id, kind, to);
+    }
     int64_t refuse(size_t length) {
         if (peer_->peers().when_full() == WhenFull::wait) {
             peer_->peers().counters().refused();

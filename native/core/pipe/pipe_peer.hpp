@@ -13,6 +13,7 @@ namespace penstock {
 class PipePeer : public std::enable_shared_from_this<PipePeer> {
   public:
     static constexpr int64_t repair_interval_ns = 1'000'000;
+    static constexpr int64_t patience_to_meet_ns = 20'000'000; // for one living holder of the table's lock
 
     // Borrows `fd` for the call. `clock`: stamps messages. `map`: a mapping to share with other handles of this process, instead
     // of one of its own. `time`: decides how often dead peers are looked for.
@@ -94,6 +95,14 @@ class PipePeer : public std::enable_shared_from_this<PipePeer> {
         if (now - repaired_ns_ < repair_interval_ns) return false;
         repaired_ns_ = now;
         return maintain(true);
+    }
+
+    // Makes a pipe to a reader that is there and has none yet: the peer that keeps the table's lock may have lost its core
+    // meanwhile. True if there is a reader with a pipe now.
+    bool meet() {
+        if (peers_.readers() == 0) return false;
+        peers_.under_lock(patience_to_meet_ns, [&] { maintain_locked([] { return false; }); });
+        return balancer_.any_alive();
     }
 
     // ---- writing ----

@@ -124,8 +124,9 @@ class PeerTable {
     uint32_t seen_changes() const { return seen_changes_; }
 
     // Does `work` under the table's lock. False: another peer keeps the lock, and nothing was done.
-    template <class Work> bool under_lock(Work &&work) {
-        if (!members_.acquire_lock(control_->lock.value, members_.patience_to_work_ns)) return false;
+    template <class Work> bool under_lock(Work &&work) { return under_lock(members_.patience_to_work_ns, work); }
+    template <class Work> bool under_lock(int64_t patience_ns, Work &&work) {
+        if (!members_.acquire_lock(control_->lock.value, patience_ns)) return false;
         const RobustLockGuard held(control_->lock.value);
         work();
         return true;
