@@ -30,7 +30,7 @@ FRAME_MODEL, FRAME_KILL, FRAME_STRESS, FRAME_FUZZ = "frame model", "frame kill",
 EARLY_MODEL, EARLY_KILL = "early model", "early kill"
 LAST_KILL = "last values kill"
 NET_CHECK, NET_SIM, NET_EXTENSIONS = "network check", "network lives", "network extensions"
-CLOCK_CHECK, WAIT_CHECK, COPY_CHECK, LOG_CRASH = "clock", "waiting", "copying", "log deaths"
+CLOCK_CHECK, WAIT_CHECK, COPY_CHECK = "clock", "waiting", "copying"
 UDP_MODEL, UDP_KILL, UDP_CHECK, UDP_STREAMS, SEAL_CHECK = (
     "udp model",
     "udp kill",

@@ -25,7 +25,6 @@ from evidence.bug import (
     FRAME_STRESS,
     KILL,
     LAST_KILL,
-    LOG_CRASH,
     MODEL,
     NET_CHECK,
     NET_EXTENSIONS,
@@ -123,7 +122,6 @@ PROGRAMS: dict[str, tuple[str, list[str], tuple[str, ...]]] = {
     CLOCK_CHECK: ("tests/clock_check.cpp", [], ("--seed 1 --rounds 100",)),
     WAIT_CHECK: ("tests/wait_check.cpp", [], ("",)),
     COPY_CHECK: ("tests/copy_check.cpp", [], ("",)),
-    LOG_CRASH: ("tests/log_crash.cpp", [], ("",)),
     SCRIBBLE: (
         "hostile/scribble.cpp",
         ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],

@@ -226,6 +226,7 @@ class Subscription : public StreamHandle {
             keep_current();
         }
         reader.delivery_gate.used(batch.rows());
+        spin_habit_.took(batch.rows());
         if (batch.rows() != 0) moved();
         else if (limit > 0) throw_if_ended(reader);
         rows_before_ = batch.rows();

@@ -84,13 +84,15 @@ inline void event_notify(Atomic<uint32_t> &event) {
 // as long as a spin, so a waiter that spins in vain wastes at most as much again, and after three such spins one in 64. A waiter
 // whose notifier needs this core sleeps at once, unless several messages came since its last wait: such a notifier goes on
 // without an answer, and a waiter that spins, and so lets it have the core, is not woken for each message. Where one message
-// comes at a time, it finds that out by trials, each twice as late as the one before if it found one message again.
+// comes at a time, it finds that out by trials, each twice as late as the one before if that brought no more.
 class SpinHabit {
   public:
-    void took() { ++taken_; } // a message
+    void took(size_t messages = 1) { taken_ += messages; }
     bool worth(const Atomic<uint32_t> &event) {
         const bool several = std::exchange(taken_, 0) > 1;
-        if (std::exchange(trying_, false)) between_ = several ? between_min : std::min(2 * between_, between_max);
+        if (several) between_ = between_min;
+        else if (trying_) between_ = std::min(2 * between_, between_max);
+        trying_ = false;
         if (several || !event_woken_from_here(event)) return due();
         if (++waits_ < between_ || !due()) return false;
         waits_ = 0;
@@ -110,7 +112,7 @@ class SpinHabit {
   private:
     static constexpr uint32_t vain_min = 3, vain_max = 8, between_min = 16, between_max = 1u << 16;
     uint32_t vain_ = 0, skipped_ = 0;
-    uint32_t taken_ = 0;                         // messages since the last wait
+    size_t taken_ = 0;                           // messages since the last wait
     uint32_t waits_ = 0, between_ = between_min; // since the last trial, and from trial to trial
     bool trying_ = false;
 };
