@@ -33,6 +33,7 @@ class SessionTap(_native.Tap):
 
     channel: str
     lossy: bool
+    arrives = True  # by a socket, which may have messages that this machine's copy has not
     first: int  # the position at which this machine's copy of the session began
     _lost_since: float | None
 
@@ -59,6 +60,8 @@ class SessionTap(_native.Tap):
 
 class SentSession(SessionTap):
     """A recorder's reader of one publication's log. A publication says in its log that it ends, unless it is killed."""
+
+    arrives = False
 
     @property
     def is_lost(self) -> bool:

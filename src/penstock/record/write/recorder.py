@@ -182,7 +182,8 @@ class ThreadRecorder(Recorder):
             writer.drain()
 
     def stop(self) -> list[Progress]:
-        """Records all messages published so far, seals, syncs and ends. Returns the end of each recording. Safe to call twice."""
+        """Records all messages published so far, of a network channel those that have arrived, seals, syncs and ends. Returns the end of each
+        recording. Safe to call twice."""
         self._stop.wake()
         if self._thread.ident is not None:
             self._over.wait()

@@ -28,6 +28,7 @@ DRAIN_NAPS, DRAIN_NAP_SECONDS = (
     20,
     0.002,
 )  # for a claim that is about to be committed, or a dead writer's that is being padded
+ARRIVAL_NAPS = 5  # for messages that a socket has
 CLAIM_NAPS = 250  # in all, before a snapshot takes claims for ones that stay open
 
 
@@ -154,6 +155,9 @@ class RecordingWriter:
         """Records the messages that were published before this call. A recorder ends in front of a claim that stays open: the recording can go
         on there later. In a snapshot such a claim is padding, and what was committed behind it is recorded."""
         self.bytes_max = None
+        for _ in range(ARRIVAL_NAPS if getattr(self.subscription, "arrives", False) else 0):
+            if self.turn() == 0:  # it looked at the socket, unless another thread is about to
+                time.sleep(DRAIN_NAP_SECONDS)
         target = self.subscription.position + self.subscription.lag  # a gap may precede it
         is_snapshot = self.description.snapshot is not None
         naps, naps_max, passed = 0, CLAIM_NAPS if is_snapshot else DRAIN_NAPS, 0
