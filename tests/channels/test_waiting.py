@@ -113,6 +113,22 @@ def test_ctrl_c_ends_every_wait(name):
     assert (status, out.split()) == (0, ["waiting", "interrupted"]), err
 
 
+def test_an_interrupt_while_a_wait_is_explained_is_the_programs():
+    """Also as a module loads for that and makes its classes from text: CPython would end the process by SIGINT at last."""
+    program = """
+        import sys, types, penstock
+        reasons = types.ModuleType("penstock.channels.waiting.reasons")
+        reasons.explain = lambda *_: exec("raise KeyboardInterrupt")
+        sys.modules[reasons.__name__] = reasons
+        ask, other = [penstock.join("pipe:x", role=role) for role in ("request", "reply")]
+        try:
+            ask.request(b"?", timeout=60)
+        except KeyboardInterrupt:
+            print("interrupted")
+    """
+    assert run_program(program) == (0, "interrupted\n", "")
+
+
 def test_the_process_ends_while_threads_wait():
     program = """
         import threading, penstock

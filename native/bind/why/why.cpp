@@ -93,6 +93,10 @@ class AwaitNote {
     uint32_t fork_ = 0;
 };
 
+// CPython notes an interrupt that leaves code made from text, as a data class is while its module loads. It then ends the process
+// by SIGINT at last, also where the program caught it. The next code made from text takes that note back.
+void forget_unhandled_interrupt() { nb::module_::import_("builtins").attr("exec")("", nb::dict()); }
+
 } // namespace
 
 std::string explain_wait(const End &end, WaitsFor what, int64_t warned_after_ns) {
@@ -103,8 +107,9 @@ std::string explain_wait(const End &end, WaitsFor what, int64_t warned_after_ns)
                                                      static_cast<int>(what), warned_after_ns);
         return nb::cast<std::string>(made);
     } catch (const nb::python_error &error) { // an explanation is no reason to fail; Ctrl-C is
-        if (!error.matches(PyExc_Exception)) throw;
-        return {};
+        if (error.matches(PyExc_Exception)) return {};
+        forget_unhandled_interrupt();
+        throw;
     }
 }
 
