@@ -172,7 +172,7 @@ wheels-everywhere: $(WHEEL)/.ready ## As the release does: wheels for 3.11 to 3.
 
 ci: $(STAMP) ## What CI runs
 	$(MAKE) -j2 -O check docs
-	$(MAKE) evidence EVIDENCE_SEED=1 EVIDENCE_OPTIONS="--no-suites --part $$(git rev-list --count HEAD)/128"
+	$(MAKE) evidence EVIDENCE_SEED=1 EVIDENCE_OPTIONS="--no-suites --part $$(git rev-list --count HEAD)/192"
 	$(BIN)/python -m evidence.network_room --seed 1 --histories 250
 	$(BIN)/python tools/aeron.py
 	$(BIN)/python -m bench all --quick --part $$(git rev-list --count HEAD)/2
