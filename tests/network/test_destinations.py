@@ -1,5 +1,6 @@
 """A publication with several receivers over unicast: receivers that ask at its control address, and destinations that it names."""
 
+import re
 import socket
 import subprocess
 import sys
@@ -202,3 +203,21 @@ def test_aerons_words():
         pub.wait_for_readers(1, timeout=PATIENCE)
         pub.send(b"heard")
         assert sub.recv(timeout=PATIENCE) == b"heard"
+
+
+def test_a_refused_destination_is_told_with_the_channel():
+    uri = f"udp://127.0.0.1:{free_port()}/7"
+    with penstock.publish(penstock.Udp(uri[6:], destinations=[f"127.0.0.1:{at}" for at in range(1, 64)])) as pub:
+        refused = {
+            "127.0.0.1:99": (penstock.Invalid, "a publication has at most 64 destinations"),
+            "nocolon": (penstock.Invalid, "a destination 'nocolon' has no port"),
+            "239.1.1.1:5": (penstock.Invalid, "a destination 239.1.1.1:5 is a multicast group"),
+            "nowhere.invalid:5": (penstock.NotFound, "there is no host 'nowhere.invalid'"),
+            "[::1]:5": (penstock.Invalid, "IPv4 and IPv6 do not mix"),
+        }
+        for address, (error, told) in refused.items():
+            with pytest.raises(error) as caught:
+                pub.add_destination(address)
+            assert str(caught.value).startswith(f"{uri}: ") and told in str(caught.value)
+        with pytest.raises(penstock.Invalid, match=f"^{re.escape(uri)}: a destination 'nocolon' has no port"):
+            pub.remove_destination("nocolon")

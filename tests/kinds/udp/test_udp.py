@@ -256,10 +256,12 @@ def test_a_pickled_publication_is_a_new_session_with_its_options(uri):
 
 
 def test_subscriptions_of_one_endpoint_share_its_options(uri):
-    with penstock.subscribe(uri, window=1 << 16):
-        with pytest.raises(penstock.Mismatch, match="exists with window=65536, not 131072"):
-            penstock.subscribe(uri)
-        penstock.subscribe(uri, window=1 << 16).close()
+    for given, told in (({"window": 1 << 16}, "window=65536, not 131072"), ({"max_members": 2}, "max_members=2, not 64")):
+        with penstock.subscribe(uri, **given):
+            with pytest.raises(penstock.Mismatch, match=f"exists with {told}"):
+                penstock.subscribe(uri)
+            penstock.subscribe(uri, **given).close()
+        penstock.remove(uri)
 
 
 def test_the_network_is_counted(uri):

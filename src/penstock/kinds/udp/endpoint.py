@@ -20,7 +20,7 @@ from penstock.kinds.udp import peers as udp_peers
 from penstock.kinds.udp import status as udp_status
 from penstock.kinds.udp.options import UdpReaderOptions
 
-DECIDED = ("window", "reliable", "group_tag", "receive_buffer", "control", "interface", "sealed")
+DECIDED = ("window", "reliable", "group_tag", "receive_buffer", "control", "interface", "sealed", "max_members")
 T = TypeVar("T")
 
 
@@ -52,7 +52,7 @@ def join_endpoint(
             stack.callback(os.close, fd)
             try:
                 if strict:
-                    _check_agreement(channel, fd, requested)
+                    _check_agreement(channel, fd, {**requested, "max_members": options.max_members})
                 end = join(fd, keys)
                 try:
                     _check_spelling(channel, requested["at"], interface)

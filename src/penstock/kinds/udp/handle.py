@@ -24,7 +24,7 @@ from penstock.channels.storage.reopening import ReopenArgs
 from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.codecs.names import name_in
-from penstock.errors import Corrupt, Invalid, PenstockError
+from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
 from penstock.kinds.udp import hosts as udp_hosts
 from penstock.kinds.udp import options as udp_options
 from penstock.util.at_exit import at_exit
@@ -91,11 +91,6 @@ def _open_again(opener: Callable[..., Any], channel: Channel, arguments: dict[st
     return reopening.reopen(opener, channel, arguments)
 
 
-def _destination(address: str) -> tuple[udp_hosts.Packed, str]:
-    at = udp_options.destination(address, "a destination")
-    return udp_hosts.resolved(at), udp_hosts.name_of(at)
-
-
 class UdpSubscription(NativeSubscription[Message]):
     """Reads the messages of all publications that send to the address. `last.session` has the session of a message."""
 
@@ -136,11 +131,18 @@ class UdpPublication(_Publication[Message]):
 
     def add_destination(self, address: str) -> bool:
         """Sends to HOST:PORT, too, from now on. False: it is a destination already. `Unsupported` unless opened with `destinations=`."""
-        return _native.udp_destination(self, *_destination(address), True)
+        return self._change(address, add=True)
 
     def remove_destination(self, address: str) -> bool:
         """Sends nothing more to HOST:PORT. False: it is not a destination."""
-        return _native.udp_destination(self, *_destination(address), False)
+        return self._change(address, add=False)
+
+    def _change(self, address: str, *, add: bool) -> bool:
+        try:
+            at = udp_options.destination(address, "a destination")
+            return _native.udp_destination(self, udp_hosts.resolved(at), udp_hosts.name_of(at), add)
+        except (Invalid, NotFound) as error:
+            raise type(error)(f"{self.channel}: {getattr(error, 'strerror', None) or error}") from None
 
 
 class UdpBytesPublication(UdpPublication, NativePublication):

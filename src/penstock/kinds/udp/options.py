@@ -65,7 +65,7 @@ class UdpOptions(Network):
     mtu: bytes of the longest datagram, a multiple of 32 from 96 to 65504. term_length, capacity, start_position: as of a log.
     initial_term_id: lets receivers distinguish successive publications that use one session; random by default. max_members: how many readers on this machine may read the publication's own log. session: its number, for peers that
     ask for one; chosen at random unless given. linger: seconds for which a closed publication continues while nothing moves.
-    ttl: of multicast. send_buffer: bytes of the socket's buffer. flow_control: "max" follows the fastest receiver, "min" the slowest, `{"tag": n}` the slowest of a group.
+    ttl: of multicast; None: 1. send_buffer: bytes of the socket's buffer. flow_control: "max" follows the fastest receiver, "min" the slowest, `{"tag": n}` the slowest of a group.
     control: it sends to all receivers that request it there, instead of to the address. destinations: HOST:PORT of each further receiver.
     """
 
@@ -75,7 +75,7 @@ class UdpOptions(Network):
     max_members: int = 16
     session: int | None = None
     linger: float = LINGER_DEFAULT
-    ttl: int = 1
+    ttl: int | None = None
     send_buffer: int | None = None
     flow_control: FlowControl = "max"
     initial_term_id: int | None = None
@@ -96,7 +96,8 @@ class UdpOptions(Network):
             whole(self.session, "session", -(1 << 31), (1 << 31) - 1)
         if seconds(self.linger, "linger") > LINGER_MAX or self.linger is None:
             raise Invalid(f"linger is {self.linger!r}: it must be seconds from 0 to {LINGER_MAX:.0f}")
-        whole(self.ttl, "ttl", 0, TTL_MAX)
+        if self.ttl is not None:
+            whole(self.ttl, "ttl", 0, TTL_MAX)
         if self.send_buffer is not None:
             whole(self.send_buffer, "send_buffer", BUFFER_MIN, BUFFER_MAX)
         _ = self.flow

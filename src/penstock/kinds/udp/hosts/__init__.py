@@ -76,11 +76,13 @@ def destinations(given: Sequence[str] | None) -> list[Packed] | None:
 def interface(given: str | None, at: Endpoint) -> Packed:
     """The local interface that a multicast group is joined on, and sent from: loopback by default; none for other addresses.
 
-    Its index decides. An IPv4 address that was given is beside it: datagrams leave with it. `Invalid` for one that is not there.
+    Its index decides. An IPv4 address that was given is beside it: datagrams leave with it. `Invalid` for one that is not there, and for
+    one beside an address that is no group.
     """
-    chosen = None if given is None else _local(udp_options.interface(given), given)
+    _check_multicast(at, "interface", given)
     if not at.multicast:
         return _NONE
+    chosen = None if given is None else _local(udp_options.interface(given), given)
     assert at.address is not None
     zone = getattr(at.address, "scope_id", None)
     inside = None if zone is None else _index(zone, f"the address {at.host}")
@@ -90,6 +92,19 @@ def interface(given: str | None, at: Endpoint) -> Packed:
     if inside not in (None, index):
         raise Invalid(f"interface is {given}, and the address {at.host} names another: leave one of them out")
     return packed(host) if host is not None and host.version == at.address.version == 4 else bytes(16), index, 0
+
+
+def ttl(given: int | None, at: Endpoint) -> int:
+    """How many routers a datagram to a multicast group may pass, and one. `Invalid` beside an address that is no group."""
+    _check_multicast(at, "ttl", given)
+    return 1 if given is None else given
+
+
+def _check_multicast(at: Endpoint, name: str, given: Any) -> None:
+    if given is not None and not at.multicast:
+        raise Invalid(
+            f"{name} is {given!r}: it is for a multicast group, and {at.host} is none. The system's routes decide: leave it out"
+        )
 
 
 def _local(wanted: udp_options.Interface, given: str) -> tuple[ipaddress.IPv4Address | None, int]:
