@@ -114,12 +114,14 @@ REASONS: dict[tuple[str, str], Reason] = {
             "pickle_after_remove",
             "recorded_after_remove",
             "statistics_early",
+            "pickle_early_after_remove",
         )
     },
     **{
         (promise, "frames"): Refused(_FRAME_SIZE, penstock.NotFound)
         for promise in (
             "statistics_early",
+            "pickle_early_after_remove",
             "introspection_early",
             "unknown_attributes_early",
             "error_texts_early",
@@ -127,9 +129,11 @@ REASONS: dict[tuple[str, str], Reason] = {
         )
     },
     ("statistics_early", "member"): Different(_MEMBER_DECIDES),
-    ("pickle_after_remove", "udp"): Different(
-        "The name is an address, at which every publication is a session of its own."
-    ),
+    ("pickle_early_after_remove", "member"): Different(_MEMBER_DECIDES),
+    **{
+        (promise, "udp"): Different("The name is an address, at which every publication is a session of its own.")
+        for promise in ("pickle_after_remove", "pickle_early_after_remove")
+    },
     ("deadline_removed", "zmq"): Different(_ZMQ_LOCAL),
     ("deadline_recorded", "zmq"): Different(_ZMQ_LOCAL),
     ("deadline_early", "frames"): Different(_NO_EARLY_FRAMES),

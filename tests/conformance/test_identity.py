@@ -111,6 +111,25 @@ def test_statistics_of_another_user(place):
         os.setegid(before)
 
 
+def test_pickle_early_after_remove(place):
+    """The same of a subscription without a publication, which is the same channel's once that has one."""
+    sub = place.subscribe()
+    pickled = pickle.dumps(sub)
+    pickle.loads(pickled).close()
+    pub = place.publish()
+    pickle.loads(pickled).close()
+    for handle in (pub, sub):
+        handle.close()
+    penstock.remove(place.uri)
+    with pytest.raises(penstock.NotFound, match=place.pattern):
+        pickle.loads(pickled)
+    assert not [one for one in penstock.list_channels() if one.channel == place.uri], "nothing was created"
+    other = place.publish()
+    with pytest.raises(penstock.NotFound, match=place.pattern):
+        pickle.loads(pickled)
+    assert other.readers == 0
+
+
 def test_statistics_early(place):
     """A subscription without a publication tells of its channel, also after that lost its name."""
     sub = place.subscribe()

@@ -299,12 +299,11 @@ class NativeSubscription(_ReadingHandle[Message]):
     def __reduce__(self) -> tuple[Any, ...]:
         check_open(self)
         about = self._origin
+        place: Any
         if self.codec is None:  # from its beginning, like this subscription
-            start = "earliest" if about.channel.kind.keeps else "newest"
-            return reopen, (about.opener, about.channel, {**about.arguments, "start": start})
-        place: Any = (
-            "last" if _native.has_kept(self) else self.position
-        )  # these values again, and the stream from then on
+            place = "earliest" if about.channel.kind.keeps else "newest"
+        else:  # with the same last values again, or from here on
+            place = "last" if _native.has_kept(self) else self.position
         arguments = {**about.arguments, "start": place}
         return reopen, (about.opener, about.channel, arguments, opened_file(about.channel, self))
 
