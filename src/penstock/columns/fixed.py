@@ -193,7 +193,9 @@ def _plain(values: Array) -> tuple[pa.Array, Array | None]:
 def _digits(values: Array) -> pa.Array:
     """Long doubles as text: as many digits as it takes to read the same number back."""
     with np.errstate(invalid="ignore"):
-        values = values * values.dtype.type(1)  # x86 knows encodings that it never makes: NumPy would print another number
+        values = values * values.dtype.type(
+            1
+        )  # x86 knows encodings that it never makes: NumPy would print another number
     return pa.array([np.format_float_scientific(value, trim="0") for value in values], pa.string())
 
 

@@ -54,7 +54,7 @@ class Sampled:
         latest = _Before(now, about["totals"]["messages_sent"], latency_of(about))
         before, self._before = self._before, latest
         if before is None or latest.messages < before.messages:  # the first one, or of another channel of this name
-            self._changed_at, self._has_begun = now, self.trigger.silence is not None and latest.messages > 0
+            self._changed_at, self._has_begun = now, latest.messages > 0
             return ""
         if self.trigger.silence is not None:
             text = self._silence(latest, before)
@@ -78,8 +78,8 @@ class Sampled:
         above, below = self.trigger.above, self.trigger.below
         low = isinstance(below, int | float) and rate < below
         high = isinstance(above, int | float) and rate > above
-        self._has_begun = self._has_begun or not low
-        if not high and not (low and self._has_begun):
+        began, self._has_begun = self._has_begun, self._has_begun or latest.messages > before.messages
+        if not high and not (low and began):  # the sample with the first message covers a part of its time
             return ""
         limit = f"less than {below}" if low else f"more than {above}"
         return f"{self.trigger.target} has {rate:,.1f} messages per second, {limit}"
