@@ -364,17 +364,35 @@ def test_notes_keep_the_newest_and_are_written_when_they_can_be(tmp_path, caplog
     assert len(caplog.records) == 1
 
 
+def test_a_rebuild_overwrites_no_row_that_is_newer(tmp_path):
+    """Of a recorder that goes on meanwhile: its folder was read before, and its row is written after."""
+    path, row, noted = tmp_path / "catalog.sqlite", Row("log:x", 1, 2, 0, 64), []
+    newer = row._replace(synced_position=128)
+
+    def folders():
+        with contextlib.suppress(penstock.Busy):
+            noted.append(Catalog(path, dict).note({2: newer}))
+        return {2: row}
+
+    Catalog(path, folders).rebuild({})
+    if not noted:
+        Catalog(path, dict).note({2: newer})
+    assert Catalog(path, dict).rows() == {2: newer}
+
+
 def test_a_write_that_a_rebuild_disturbs_is_made_again(tmp_path, monkeypatch):
     rows = {1: Row("log:x", 1, 2, 0, 0)}
     made = Catalog(tmp_path / "catalog.sqlite", lambda: rows)
     made.note(rows)
-    real, failures = sqlite3.connect, []
+    real, failures, rebuilds = sqlite3.connect, [], []
 
     class Disturbed(sqlite3.Connection):
         def close(self):
             super().close()
-            if len(failures) < 2:
+            if len(failures) < 2 and not rebuilds:
+                rebuilds.append(True)
                 failures.append(made.rebuild(rows))
+                rebuilds.clear()
                 error = sqlite3.OperationalError("disk I/O error")
                 error.sqlite_errorcode = sqlite3.SQLITE_IOERR
                 raise error

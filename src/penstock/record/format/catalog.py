@@ -156,14 +156,19 @@ class Catalog:
     def rebuild(self, rows: Mapping[int, Row], *, wait: float = PATIENCE_SECONDS) -> None:
         """Replaces the database by a new one with these rows, or newer ones."""
         self._put_new(rows)
-        # A recorder may have written its row in the meantime into the database that was replaced, and a purge removed one there.
-        there = self._from_folders()
-        later: dict[int, Row | None] = {
-            n: row for n, row in there.items() if n not in rows or row.synced_position > rows[n].synced_position
-        }
-        later |= dict.fromkeys(rows.keys() - there.keys())
-        if later:
-            self._write(later, wait)
+
+        def change(db: sqlite3.Connection) -> None:
+            db.execute("BEGIN IMMEDIATE")
+            now, there = _all_rows(db), self._from_folders()
+            for number in rows.keys() - there.keys():
+                _put(db, number, None)
+            for number, row in there.items():
+                if number not in now or row.synced_position > now[number].synced_position:
+                    _put(db, number, row)
+
+        # A recorder may have written its row in the meantime into the database that was replaced, and a purge removed one there. Under
+        # the lock: what a folder says is then no older than a row that its recorder has written.
+        self._change(change, wait)
 
     def _put_new(self, rows: Mapping[int, Row]) -> None:
         fresh = fresh_path(self.path)
