@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -46,3 +48,31 @@ def test_channel_file_page_lists_every_lock_byte():
     numbers = {"control_offset": "4096", "owner + 1": "4097"}
     for name, byte in locks.items():
         assert f"| {numbers.get(byte, byte)} | `lock_byte::{name}`" in page
+
+
+CONTROLS = {
+    "ring": ("ring/ring_layout.hpp", "RingControl"),
+    "network_log": ("net/receive/files/endpoint_layout.hpp", "EndpointControl"),
+}
+
+
+@pytest.mark.parametrize("page", CONTROLS)
+def test_a_page_lists_every_part_of_its_control_page(page):
+    """The second page of a file: each offset that its header notes, and no other."""
+    file, structure = CONTROLS[page]
+    header = (ROOT / "native" / "core" / file).read_text()
+    body = re.search(rf"struct {structure} {{\n(.*?)\n}};", header, re.DOTALL)[1]
+    offsets = {4096 + int(at) for at in re.findall(r"(?:Paired<|alignas).*// (\d+)", body)}
+    text = (ROOT / "docs" / "design" / f"{page}.md").read_text()
+    table = re.search(r"^\| 0 \| the \[header\].*?\n(.*?)^\| 8192 \|", text, re.DOTALL | re.MULTILINE)[1]
+    assert {int(at) for at in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)} == offsets
+
+
+def test_frames_pages_offsets_are_the_rings():
+    header = (ROOT / "native" / "core" / "ring" / "ring_layout.hpp").read_text()
+    page = (ROOT / "docs" / "design" / "frame_pool.md").read_text()
+    for name in ("room", "used", "turn"):
+        at = re.search(rf"offsetof\(RingControl, {name}\) == (\d+)", header)[1]
+        assert f"| 4096 + {at} | `{name}`" in page
+    at = re.search(r"offsetof\(RingSlot, identity.waits\) == (\d+)", header)[1]
+    assert f"| 8192 + 256 i + {at} | `waits`" in page

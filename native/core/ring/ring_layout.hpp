@@ -94,6 +94,7 @@ struct RingSlot {
     } reader;
 };
 static_assert(sizeof(RingSlot) == 256 && offsetof(RingSlot, reader) == 128 && offsetof(RingSlot, reader.wait) == 184);
+static_assert(offsetof(RingSlot, identity.deaths) == 64 && offsetof(RingSlot, identity.waits) == 72);
 inline constexpr KindLayout ring_kind{Kind::ring, sizeof(RingSlot), 1};
 namespace lock_byte {
 inline constexpr uint64_t writer = control_offset; // ring: the publication
