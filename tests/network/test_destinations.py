@@ -218,6 +218,7 @@ def test_a_refused_destination_is_told_with_the_channel():
         for address, (error, told) in refused.items():
             with pytest.raises(error) as caught:
                 pub.add_destination(address)
-            assert str(caught.value).startswith(f"{uri}: ") and told in str(caught.value)
+            assert str(caught.value).startswith(f"{uri}: ")
+            assert told in str(caught.value)
         with pytest.raises(penstock.Invalid, match=f"^{re.escape(uri)}: a destination 'nocolon' has no port"):
             pub.remove_destination("nocolon")

@@ -256,7 +256,10 @@ def test_a_pickled_publication_is_a_new_session_with_its_options(uri):
 
 
 def test_subscriptions_of_one_endpoint_share_its_options(uri):
-    for given, told in (({"window": 1 << 16}, "window=65536, not 131072"), ({"max_members": 2}, "max_members=2, not 64")):
+    for given, told in (
+        ({"window": 1 << 16}, "window=65536, not 131072"),
+        ({"max_members": 2}, "max_members=2, not 64"),
+    ):
         with penstock.subscribe(uri, **given):
             with pytest.raises(penstock.Mismatch, match=f"exists with {told}"):
                 penstock.subscribe(uri)
