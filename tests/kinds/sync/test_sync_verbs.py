@@ -254,9 +254,9 @@ def test_a_member_pickles_as_a_new_one_at_the_same_place(pair):
 def test_a_member_that_is_dropped_hears_of_it_where_it_happened():
     with (
         penstock.join("sync:where", name="a", capacity=S) as a,
-        penstock.join("sync:where", name="slow", when_slow="drop", drop_after=0.01) as slow,
+        penstock.join("sync:where", name="slow", when_slow="drop", drop_after=1.0) as slow,
     ):
-        a.send(b"first")
+        a.send(b"first")  # soon enough that `slow` is not dropped before it spills
         assert slow.offer_many([bytes(1000)] * 100) < 100  # and so it spills
         assert slow.spilled > 0
         for _ in range(200):
