@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ COMMAND = (sys.executable, "-m", "penstock", "sub")
 
 
 @contextlib.contextmanager
-def stopped(pub, channel, *arguments):
+def stopped(pub, channel, *arguments, first="first\n"):
     """The command on a channel, with one message read, then stopped as by Ctrl-Z."""
     process = subprocess.Popen(
         [*COMMAND, channel, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -24,7 +25,7 @@ def stopped(pub, channel, *arguments):
     try:
         pub.wait_for_readers(1, timeout=PATIENCE)
         pub.send(b"first", timeout=PATIENCE)
-        assert process.stdout.readline() == "first\n"
+        assert process.stdout.readline() == first
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # each of its threads has stopped
         yield process
@@ -39,16 +40,68 @@ def fill(pub):
 
 
 @pytest.mark.parametrize(
-    ("channel", "options"), [("log:a", {"term_length": 1 << 16}), ("sync:a", {"capacity": 1 << 16})]
+    ("channel", "options"),
+    [("log:a", {"term_length": 1 << 16}), ("sync:a", {"capacity": 1 << 16}), ("ring:a", {"capacity": 1 << 16})],
 )
-def test_a_stopped_look_delays_no_writer(channel, options):
-    with penstock.publish(channel, **options) as pub, stopped(pub, channel, "-n", "3") as process:
+@pytest.mark.parametrize("several", [False, True])
+def test_a_stopped_look_delays_no_writer(channel, options, several):
+    name = f"{channel}  " if several else ""
+    with (
+        penstock.publish("log:b"),
+        penstock.publish(channel, **options) as pub,
+        stopped(pub, channel, *["log:b"] * several, "-n", "3", first=f"{name}first\n") as process,
+    ):
         fill(pub)
         process.send_signal(signal.SIGCONT)
         said = process.stderr.readline()
         assert said.startswith(f"warning: {channel}"), "it says what it missed"
+        assert "lost" in said
         pub.send(b"later", timeout=PATIENCE)
-        assert process.stdout.readline() in ("x" * 1000 + "\n", "later\n")
+        assert process.stdout.readline() in (f"{name}{'x' * 1000}\n", f"{name}later\n")
+
+
+def test_losses_are_told_with_their_number():
+    """Those of a ring raise no error: of 5,000 messages, as many as were not printed."""
+    with penstock.publish("ring:a", capacity=1 << 16) as pub:
+        process = subprocess.Popen(
+            [*COMMAND, "ring:a", "--timeout", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        pub.wait_for_readers(1, timeout=PATIENCE)
+        for _ in range(5000):
+            pub.send(b"x" * 100)
+        out, said = process.communicate(timeout=PATIENCE)
+    lost = sum(
+        int(one.replace(",", "")) for one in re.findall(r"^warning: ring:a: ([\d,]+) messages lost$", said, re.M)
+    )
+    assert lost > 0
+    assert len(out.splitlines()) + lost == 5000
+
+
+@pytest.mark.parametrize("channel", ["ring:a", "pipe:a", "zmq+tcp://127.0.0.1:1"])
+def test_block_is_refused_where_readers_do_not_choose(channel, capsys):
+    for channels in ([channel], [channel, "log:b"]):
+        assert cli.run(["sub", *channels, "--block", "--timeout", "0"]) == 1
+        assert f"penstock: {channel}: --block has no effect here" in capsys.readouterr().err
+
+
+def test_block_makes_a_writer_of_frames_wait():
+    with penstock.publish("frames:a", shape=(2,), buffers=3) as pub:
+        process = subprocess.Popen([*COMMAND, "frames:a", "--block", "-n", "50"], stdout=subprocess.PIPE, text=True)
+        pub.wait_for_readers(1, timeout=PATIENCE)
+        for number in range(50):
+            pub.send([number, 0], timeout=PATIENCE)
+        assert len(process.communicate(timeout=PATIENCE)[0].splitlines()) == 50
+
+
+def test_a_pattern_begins_at_no_position(capsys):
+    assert cli.run(["sub", "log:*", "--start", "64"]) == 1
+    assert "a position of one channel" in capsys.readouterr().err
+    with penstock.publish("log:a") as pub:
+        pub.send(b"1")
+        assert cli.run(["sub", "log:*", "--start", "last", "--timeout", "0"]) == 0
+        said = capsys.readouterr().err
+        assert "warning: log:a" in said
+        assert "it is read from its newest message on" in said
 
 
 def test_block_makes_writers_wait_and_the_error_names_it():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,14 +17,52 @@ from penstock.cli.ending import reason
 from penstock.cli.terminal import output
 from penstock.cli.terminal.fitting import shortened
 
+LOSS_SECONDS = 1.0  # between two warnings of losses
 LOOK_SECONDS = 0.2  # between checks for new channels, and whether the output is still read
 RATES = 32  # columns of a line's numbers
 BATCH = 100  # messages of one channel before the next has its turn
 
 
 def options(channel: str, block: bool) -> dict[str, Any]:
-    """The options of a subscription that makes no writer wait, unless `block`."""
-    return {} if block or "drop_after" not in subscription_options(channel) else {"drop_after": 0.0}
+    """The options of a subscription that makes no writer wait, unless `block`: `Unsupported` where that is not a reader's choice."""
+    known = subscription_options(channel)
+    if not block:
+        return {"drop_after": 0.0} if "drop_after" in known else {}
+    if "drop_after" not in known and "when_slow" not in known:
+        raise penstock.Unsupported(
+            f"{channel}: --block has no effect here: its readers do not choose whether writers wait"
+        )
+    return {} if "drop_after" in known else {"when_slow": "wait"}
+
+
+class Losses:
+    """Tells how much of its channel a subscription has missed, as far as that raises no error: at most once in a while."""
+
+    def __init__(self, subscription: penstock.types.Subscription) -> None:
+        self._subscription, self._next = subscription, 0.0
+        self._told = self._now
+
+    @property
+    def _now(self) -> tuple[int, int]:
+        one = self._subscription
+        return known(lambda: one.lost) or 0, known(lambda: one.lost_messages) or 0
+
+    def warn(self, error: Exception) -> None:
+        """Tells an error. `TooSlow` says itself what was lost with it."""
+        output.note(f"warning: {reason(error)}")
+        if isinstance(error, penstock.TooSlow):
+            self._told = self._now
+
+    def look(self, *, last: bool = False) -> None:
+        """Between messages. last: there is no later call."""
+        now = time.monotonic()
+        if now < self._next and not last:
+            return
+        self._next, before = now + LOSS_SECONDS, self._told
+        self._told = size, messages = self._now
+        if size > before[0] or messages > before[1]:
+            count = f"{messages - before[1]:,} messages" if messages > before[1] else output.size(size - before[0])
+            output.note(f"warning: {self._subscription.channel}: {count} lost")
 
 
 def about(subscription: penstock.types.Subscription) -> dict[str, Any]:
@@ -53,6 +92,7 @@ class _Several:
         self._named = [channel for channel in channels if not is_pattern(channel) and not is_awaited(channel)]
         self._discovery = ChannelDiscovery([channel for channel in channels if channel not in self._named])
         self.open: list[penstock.types.Subscription] = []
+        self.losses: dict[penstock.types.Subscription, Losses] = {}
         try:
             for channel in self._named:
                 self._add(channel, begin)
@@ -62,7 +102,9 @@ class _Several:
             raise
 
     def _add(self, channel: str, begin: dict[str, Any]) -> None:
-        self.open.append(penstock.subscribe(channel, **begin, **options(channel, self._block)))
+        subscription = penstock.subscribe(channel, **begin, **options(channel, self._block))
+        self.open.append(subscription)
+        self.losses[subscription] = Losses(subscription)
 
     def discover(self, *, first: bool = False) -> None:
         """Subscribes to new channels. One that appears later is read from its first message on, if its kind keeps messages."""
@@ -77,19 +119,24 @@ class _Several:
     def _join(self, channel: str, first: bool) -> None:
         try:
             self._add(channel, self._begin if first else {"start": "earliest"})
-        except penstock.Unsupported:
+        except penstock.Unsupported as error:
+            if first:
+                output.note(f"warning: {reason(error)}; it is read from its newest message on")
             self._add(channel, {"start": "newest"})
 
     def ready(self, seconds: float) -> list[penstock.types.Subscription]:
         """Those that have messages, after at most `seconds`."""
         if self.open:
-            return penstock.wait(self.open, seconds)
+            with contextlib.suppress(penstock.TooSlow):  # it is in `lost`
+                return penstock.wait(self.open, seconds)
+            return self.open
         time.sleep(seconds)
         return []
 
     def close(self) -> None:
-        """Closes them."""
+        """Closes them, and says what they have lost."""
         for subscription in self.open:
+            self.losses[subscription].look(last=True)
             subscription.close()
 
 
@@ -135,8 +182,10 @@ def _print(
         came = 0
         for subscription in several.ready(_patience(quiet, timeout)):
             most = BATCH if limit is None else min(BATCH, limit - count)
-            came += (printed := _print_from(subscription, most, say))
+            came += (printed := _print_from(subscription, several.losses[subscription], most, say))
             count += printed
+        for losses in several.losses.values():
+            losses.look()
         several.discover()
         output.check_reader()
         quiet = _quiet(came, quiet, timeout)
@@ -157,7 +206,10 @@ def _quiet(came: int, quiet: float, timeout: float | None) -> float:
 
 
 def _print_from(
-    subscription: penstock.types.Subscription, most: int, say: Callable[[penstock.types.Subscription, Any], None]
+    subscription: penstock.types.Subscription,
+    losses: Losses,
+    most: int,
+    say: Callable[[penstock.types.Subscription, Any], None],
 ) -> int:
     """Prints the available messages of a subscription, at most `most`; returns their number."""
     count = 0
@@ -165,7 +217,7 @@ def _print_from(
         try:
             message = subscription.try_recv()
         except (penstock.DecodeError, penstock.TooSlow) as error:
-            output.note(f"warning: {reason(error)}")
+            losses.warn(error)
             continue
         if message is None:
             break

@@ -14,7 +14,6 @@ from penstock.channels.uri.wildcards import is_pattern
 from penstock.cli import arguments
 from penstock.cli.channels import log_lines, many
 from penstock.cli.channels.names import AsJson, is_awaited, names, nothing_yet
-from penstock.cli.ending import reason
 from penstock.cli.terminal import output
 
 LOOK_SECONDS = 0.5
@@ -44,7 +43,11 @@ def sub(
     limit: Annotated[int | None, typer.Option("--limit", "-n", help="End after this many messages.")] = None,
     timeout: Annotated[float | None, typer.Option(help="End when nothing arrived for this many seconds.")] = None,
     block: Annotated[
-        bool, typer.Option("--block", help="Let writers wait for this command, so that it prints every message.")
+        bool,
+        typer.Option(
+            "--block",
+            help="Let writers wait for this command, so that it prints every message: of channels where readers choose that.",
+        ),
     ] = False,
     hz: Annotated[bool, typer.Option("--hz", help="Count instead of printing: one line a second.")] = False,
     logs: Annotated[bool, typer.Option("--logs", help="Print messages of penstock.LogHandler as a log.")] = False,
@@ -66,6 +69,8 @@ def sub(
             raise penstock.Unsupported(
                 f"{channel}: channels of this kind keep no messages that --last could begin with"
             )
+        if isinstance(place, int) and is_pattern(channel):
+            raise penstock.Unsupported(f"--start is {place}, a position of one channel: with {channel}, give a word")
     begin: dict[str, Any] = {"start": place} if last is None else {"start": place, "last": last}
     if len(channels) > 1 or is_pattern(channels[0]):
         many.sub(channels, begin, limit, patience, block, hz, json, logs)
@@ -107,18 +112,22 @@ def _print(
     timeout: float | None,
     say: Callable[[penstock.types.Subscription, Any], None],
 ) -> None:
-    count = 0
-    while limit is None or count < limit:
-        try:
-            message = _next(subscription, timeout)
-        except (penstock.DecodeError, penstock.TooSlow) as error:
-            output.note(f"warning: {reason(error)}")
-            continue
-        count += 1
-        say(subscription, message)
+    count, losses = 0, many.Losses(subscription)
+    try:
+        while limit is None or count < limit:
+            try:
+                message = _next(subscription, losses, timeout)
+            except (penstock.DecodeError, penstock.TooSlow) as error:
+                losses.warn(error)
+                continue
+            count += 1
+            say(subscription, message)
+            losses.look()
+    finally:
+        losses.look(last=True)
 
 
-def _next(subscription: penstock.types.Subscription, timeout: float | None) -> Any:
+def _next(subscription: penstock.types.Subscription, losses: many.Losses, timeout: float | None) -> Any:
     """The next message. Checks now and then whether the output is still read."""
     since = time.monotonic()
     while True:
@@ -128,6 +137,7 @@ def _next(subscription: penstock.types.Subscription, timeout: float | None) -> A
         except TimeoutError:
             if left <= LOOK_SECONDS and timeout is not None:
                 raise
+        losses.look()
         output.check_reader()
 
 
