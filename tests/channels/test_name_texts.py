@@ -28,6 +28,24 @@ def test_waiting_for_one_text_is_refused():
         camera.wait_for([], timeout=60)
 
 
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda folder: penstock.Archive(folder / HALF),
+        lambda folder: penstock.Archive(folder / "a").replicate(folder / HALF),
+        lambda folder: penstock.Archive(f"s3://{HALF}/x"),
+        lambda folder: penstock.open_dataset(folder / HALF),
+        lambda folder: penstock.lake(folder / HALF),
+        lambda folder: penstock.publish(f"zmq+tcp://{HALF}:1"),
+        lambda folder: penstock.publish(f"zmq+ipc://{folder}/{HALF}"),
+        lambda folder: penstock.publish("log:h", codec="json", last=HALF),
+    ],
+)
+def test_half_characters_are_refused_by_every_path(refused, tmp_path):
+    with pytest.raises(penstock.Invalid, match="half of a character"):
+        refused(tmp_path)
+
+
 def test_half_characters_are_refused_by_every_name():
     """Names of members and peers, types, topics, and the dealer that a router names."""
     refused = [

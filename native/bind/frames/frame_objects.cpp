@@ -45,6 +45,9 @@ nb::object dtype_of(nb::handle self) {
 nb::object array_of(nb::handle self) {
     auto *frame = nb::inst_ptr<ReceivedFrame>(self);
     if (!frame->array.is_valid()) {
+        if (!nb::inst_ptr<Lease>(frame->lease)->is_lending())
+            throw Error(Code::closed, nb::cast<std::string>(frame->made_by().kind.attr("channel")) +
+                                          ": this frame was released; copy one that is to be used longer");
         nb::object array = frame->made_by().array(shape_of(self), number_of(*frame), frame->lease);
         frame->array = std::move(array); // at last: it is Python's code that ran
     }
@@ -207,7 +210,7 @@ void bind_frame_objects(nb::module_ &m) {
             [](nb::handle given, nb::handle type, nb::handle, nb::handle) {
                 auto *self = nb::inst_ptr<OpenedFrame>(given);
                 if (!type.is_none()) self->abort();
-                else if (self->place().usable()) self->commit(given);
+                else if (self->place().is_lending()) self->commit(given); // unless the block itself has ended it
             },
             nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none())
         .def_prop_ro(

@@ -156,6 +156,7 @@ class Subscription : public StreamHandle {
 
     nb::list poll(PyObject *self, int64_t limit) {
         Batch batch;
+        ready();
         for (int64_t i = 0; i < limit; ++i) {
             PyObject *bytes = next_of_batch(i == 0);
             if (bytes == nullptr) break;

@@ -18,6 +18,7 @@ from penstock.channels.checks import (
     manual_clock,
     patience,
     seconds,
+    text_bytes,
     within,
 )
 from penstock.channels.kind import Kind, Layout
@@ -83,6 +84,8 @@ class LogOptions:
     def _check_last(self) -> None:
         if self.last is not None and (not isinstance(self.last, str) or not self.last):
             raise Invalid(f"last is {self.last!r}: it must be the name of a field of the messages")
+        if self.last is not None:
+            text_bytes(self.last, "last")
         for name in ("last_keys", "last_max"):
             value = getattr(self, name)
             if value is None:

@@ -145,3 +145,17 @@ def test_a_stand_in_keeps_the_number() -> None:
     assert all(-(2**53) < one < 0 for one in made)
     assert {number_of(one) for one in made} == set(numbers)
     assert number_of(4711) == 4711
+
+
+def test_one_that_leaves_meanwhile_is_not_called_foreign() -> None:
+    """Its slot was read while it was there, and its lock when it had left."""
+    channel = parse("log:leaves")
+    with penstock.publish("log:leaves") as pub:
+        fd = files.open_existing(channel)
+        raw = facts.found_in(channel.kind, fd, str(channel))
+        pub.close()
+        try:
+            facts.tell_apart(channel, fd, raw)
+        finally:
+            os.close(fd)
+    assert [one["pid"] for one in raw] == [os.getpid()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from typing import Any
 
+from penstock.channels.checks import text_bytes
 from penstock.errors import Invalid
 
 PREFIX = "zmq+"
@@ -17,6 +18,7 @@ def check_address(transport: str, text: str) -> str:
     written = f"{PREFIX}{transport}://{WRITTEN[transport]}"
     if not text:
         raise Invalid(f"it names no address: write {written}")
+    text_bytes(text, "the address")
     if transport == "tcp":
         for part in text.split(";"):  # SOURCE;HOST:PORT
             _check_host_and_port(part, written)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import threading
 from collections.abc import Callable, Sequence
 
 from penstock._native import core as _native
 from penstock.channels.checks import limit_of
-from penstock.errors import Invalid, PenstockError, SystemFailure
+from penstock.errors import Invalid, PenstockError, SystemFailure, Unsupported
 from penstock.record.format.catalog import Catalog, Notes
 from penstock.record.format.types import Progress, Recorder
 from penstock.record.write.retention import Retention
@@ -59,6 +60,7 @@ class ThreadRecorder(Recorder):
         self._stop, self._is_snapshot = _native.Waker(), is_snapshot
         # A signal that ends a wait for the thread itself makes it look ended, and it is not.
         self._over = threading.Event()
+        self._pid = os.getpid()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="penstock-recorder", daemon=True)
 
@@ -183,7 +185,9 @@ class ThreadRecorder(Recorder):
 
     def stop(self) -> list[Progress]:
         """Records all messages published so far, of a network channel those that have arrived, seals, syncs and ends. Returns the end of each
-        recording. Safe to call twice."""
+        recording. Safe to call twice. In a forked child it ends nothing: the recording goes on in its parent."""
+        if self._pid != os.getpid():
+            return self.progress()
         self._stop.wake()
         if self._thread.ident is not None:
             self._over.wait()
@@ -193,7 +197,11 @@ class ThreadRecorder(Recorder):
         return self.progress()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Waits until the recorder has ended, by `stop` in another thread or by an error. False if it has not after `timeout` seconds."""
+        """Waits until the recorder has ended, by `stop` in another thread or by an error. False if it has not after `timeout` seconds.
+
+        `Unsupported` in a forked child: its parent has the recorder."""
+        if self._pid != os.getpid():
+            raise Unsupported("the recorder is another process's, which this one was forked from: wait for it there")
         return self._over.wait(limit_of(timeout))
 
     def progress(self) -> list[Progress]:

@@ -66,9 +66,13 @@ class Place:
 def text_of(given: str | os.PathLike[str], what: str) -> str:
     """The text of a path or a URI; `Invalid` for anything else."""
     try:
-        return os.fsdecode(given)
+        text = os.fsdecode(given)
+        os.fsencode(text)
     except TypeError:
         raise Invalid(f"{what} is {given!r}: it must be a path or a URI") from None
+    except UnicodeEncodeError:
+        raise Invalid(f"{what} is {given!r}: it has half of a character, which no path can hold") from None
+    return text
 
 
 def where(given: str | os.PathLike[str], what: str = "the place", *, to_write: bool = False) -> Place:

@@ -53,11 +53,18 @@ def tell_apart(
     """Replaces the numbers of living participants whose processes are in another PID namespace by stand-ins, in place.
 
     A slot has the number of its owner's namespace. The process of that number here is the owner if it holds the lock on the slot's first byte.
+    One that has left since its slot was read holds none either: so a slot is read again.
     """
-    file = processes.identity(fd)
-    for one in found:
-        if not one["dead"] and not _is_here(channel.kind, file, one, files_of):
+    file, place = processes.identity(fd), opening.place_of(channel)
+    away = [one for one in found if not one["dead"] and not _is_here(channel.kind, file, one, files_of)]
+    there = {_owner(one) for one in found_in(channel.kind, fd, place)} if away else set()
+    for one in away:
+        if _owner(one) in there:
             one["pid"] = stand_in(one["pid"], str(channel), one["slot"])
+
+
+def _owner(one: dict[str, Any]) -> tuple[Any, ...]:
+    return one["slot"], one["joined_ns"]
 
 
 def _is_here(kind: Kind, file: tuple[int, int], one: dict[str, Any], files_of: Callable[[int], Files | None]) -> bool:

@@ -1,0 +1,61 @@
+"""Frames and open frames that have ended: their errors are the channel's, and nothing is lost in silence."""
+
+import inspect
+import os
+from unittest import mock
+
+import pytest
+
+import penstock
+
+
+def test_a_frame_of_a_closed_publication_is_not_lost_in_silence():
+    with penstock.publish("frames:w", shape=2) as pub, penstock.subscribe("frames:w", conflate=False) as sub:
+        with pub.acquire() as frame:
+            frame.commit()  # the end of the block has nothing to do
+        with pub.acquire() as frame:
+            frame.abort()
+        with pytest.raises(penstock.Closed, match="^frames:w: "), pub.acquire() as frame:
+            frame.array[...] = 7
+            pub.close()
+        assert len(sub.poll()) == 1
+
+
+def test_a_released_frame_has_no_array():
+    with penstock.publish("frames:w", shape=2) as pub, penstock.subscribe("frames:w") as sub:
+        pub.send([1, 2])
+        frame = sub.recv(timeout=1)
+        frame.release()
+        for use in (lambda: frame.array, frame.copy, lambda: memoryview(frame.array)):
+            with pytest.raises(penstock.Closed, match=r"^frames:w: this frame was released"):
+                use()
+        assert not hasattr(frame, "array")
+        mock.Mock(spec=frame)
+        assert "sequence" in dict(inspect.getmembers(frame))
+
+
+@pytest.mark.parametrize("kind", ["log", "ring", "pipe", "sync"])
+def test_a_closed_subscription_polls_nothing_at_all(kind):
+    with penstock.publish(f"{kind}:w"), penstock.subscribe(f"{kind}:w") as sub:
+        assert sub.poll(0) == []
+    with pytest.raises(penstock.Closed):
+        sub.poll(0)
+
+
+def test_a_recorder_stays_its_parents(tmp_path):
+    with penstock.publish("log:w") as pub, penstock.Archive(tmp_path / "a").record("log:w") as recorder:
+        pub.send(b"before")
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                recorder.stop()
+                try:
+                    recorder.join()
+                except penstock.Unsupported:
+                    status = 0
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+        pub.send(b"after")
+    assert [one.data for one in penstock.Archive(tmp_path / "a").replay("log:w")] == [b"before", b"after"]
