@@ -12,6 +12,16 @@ PAIRS = [
     ["pub", "log:a", "--npz", "x.npz", "--codec", "json"],
     ["pub", "log:a", "--npz", "x.npz", "--realtime", "--rate", "2"],
     ["sub", "log:a", "--last", "1", "--start", "earliest"],
+    *(
+        ["pipeline", "--out", "t", "--optimize", *words]
+        for words in (
+            ["nowhere"],
+            ["--archive", "nowhere"],
+            ["--engine", "spark"],
+            ["--new-keys", "add"],
+            ["--compression", "snappy"],
+        )
+    ),
 ]
 
 
