@@ -6,6 +6,7 @@ import _thread
 import contextlib
 import logging
 import os
+import re
 import select
 import signal
 import sys
@@ -29,6 +30,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ENDING_NUMBERS = frozenset(map(int, ENDING))
 POKES = (0.0, 0.02, 0.2, 1.0)  # seconds between two
 SOON = 0.005  # seconds
+LINE_END = re.compile(r"\s*\n\s*")
 LONGEST = 86_400.0  # seconds of one wait
 
 
@@ -312,7 +314,8 @@ def _line(error: BaseException) -> tuple[str, int]:
     if hasattr(error, "format_message"):  # the parser's own errors, by whichever class this version of typer has
         context = getattr(usage, "ctx", None)
         command = context.command_path if context is not None else "penstock"
-        return f"{usage.format_message()} ({command} --help lists them)", usage.exit_code
+        said = LINE_END.sub(" ", usage.format_message().strip())
+        return f"{said} ({command} --help lists them)", usage.exit_code
     if isinstance(error, PenstockError | OSError | output.Unwritable):
         return reason(error), 1
     if isinstance(error, ModuleNotFoundError) and (text := describe_missing(error.name or "", "this command")):

@@ -34,7 +34,7 @@ def add_commands(app: typer.Typer) -> None:
     app.command("repair")(repair)
     app.command("purge")(purge)
     app.command("consumers")(consumers)
-    group = typer.Typer(name="archive", help="Jobs on whole archives: push.", no_args_is_help=True)
+    group = typer.Typer(name="archive", help="Jobs on whole archives: push.")
     group.callback()(_archive)
     group.command("push")(push)
     app.add_typer(group)
