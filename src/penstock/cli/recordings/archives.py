@@ -51,8 +51,13 @@ def record(
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All channels, also those that appear later.")] = False,
     seconds: Annotated[float | None, typer.Option(help="Stop after this long; default: until Ctrl-C.")] = None,
-    start: Annotated[str, typer.Option(help="newest, earliest or a position.")] = "newest",
-    extend: Annotated[bool, typer.Option("--extend", help="Continue the channel's newest recording.")] = False,
+    start: Annotated[
+        str,
+        typer.Option(help="newest, earliest or a position. With --extend: of channels without a recording; a word."),
+    ] = "newest",
+    extend: Annotated[
+        bool, typer.Option("--extend", help="Continue the channel's newest recording where it ended.")
+    ] = False,
     drop_after: Annotated[
         float | None, typer.Option(help="Seconds that writers wait at most; then data are lost instead.")
     ] = None,
