@@ -1,7 +1,10 @@
-"""The command record: what it says of losses, and where it begins."""
+"""Commands on archives: what they say of losses and of failures."""
+
+import logging
 
 import penstock
 from penstock import cli
+from penstock.cli import ending
 from penstock.util.markup import size
 
 
@@ -16,3 +19,10 @@ def test_a_recording_says_how_much_it_lost(tmp_path, capsys):
     said, lost = capsys.readouterr(), archive.find("ring:r").lost_bytes
     assert lost > 200_000
     assert f", {size(lost)} lost" in said.out
+
+
+def test_a_warning_about_a_system_call_has_no_number(capsys):
+    error = penstock.SystemFailure(13, "a/b: Permission denied")
+    with ending.logged():
+        logging.getLogger("penstock").warning("%s. It goes on", error)
+    assert capsys.readouterr().err == "warning: a/b: Permission denied. It goes on\n"

@@ -202,7 +202,7 @@ def test_an_option_for_one_of_several_channels_is_taken(archive):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["play", "{a}", "--fast", "--speed", "2"], "--speed has no effect"),
+        (["play", "{a}", "--fast", "--speed", "2"], "--speed (--rate) has no effect"),
         (["play", "{a}", "--map", "log:b=log:x", "--map", "log:b=log:y"], "--map names log:b twice"),
         (["metrics", "--once", "--port", "9464"], "--port has no effect"),
         (["record", "{a}", "log:o", "log:o"], "log:o is named twice"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import copy
 import logging
 import os
 import re
@@ -194,6 +195,9 @@ class _Lines(logging.Handler):
     """Log records as lines on standard error; with tracebacks only for --verbose."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        if isinstance(record.args, tuple):
+            record = copy.copy(record)
+            record.args = tuple(reason(one) if isinstance(one, OSError) else one for one in record.args or ())
         message = record.getMessage()
         quiet = logging.getLogger().level > logging.INFO
         py4js = record.name.partition(".")[0] == "py4j" or "/py4j/" in record.pathname  # some go to the root logger

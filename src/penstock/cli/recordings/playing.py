@@ -20,6 +20,7 @@ from penstock.record import TIME_MAX, TIME_MIN, Pace
 from penstock.record.read import player
 
 REPORT_SECONDS = 0.1
+RATE = "--speed (--rate)"  # an option with two names, in errors
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -76,10 +77,10 @@ def play(
     if onto is not None and renamed:
         raise penstock.Invalid("--onto and --map cannot both be given")
     if fast:
-        arguments.refuse_others("--fast", "it is as fast as possible", speed=speed)
+        arguments.refuse_others("--fast", "it is as fast as possible", **{RATE[2:]: speed})
     begun = last = time.monotonic()
     reached = 0, 0
-    rate = None if fast else arguments.positive(1.0 if speed is None else speed, "--speed")
+    rate = None if fast else arguments.positive(1.0 if speed is None else speed, RATE)
     names = arguments.pairs("--map", renamed, "FROM=TO, such as log:imu=ring:imu2") if renamed else {}
     source = penstock.Archive(archive, create=False)
     if control is not None:

@@ -119,7 +119,13 @@ def pipeline(
     if optimize:
         if archive is not None:
             raise penstock.Invalid("ARCHIVE has no effect with --optimize: it reads no archive")
-        given = {"schema": schema, "keep": keep, "rebuild": rebuild, "restored": restored, "tables": tables}
+        given: dict[str, object] = {
+            "schema": schema,
+            "keep": keep,
+            "rebuild": rebuild,
+            "restored": restored,
+            "tables": tables,
+        }
         given |= {"archive": named, "engine": engine, "new_keys": new_keys, "compression": compression}
         arguments.refuse_others("--optimize", "it reads no archive", **given, master=master, conf=conf)
         _optimize(out, json)
@@ -143,6 +149,8 @@ def pipeline(
         restored=restored,
     )
     pause = 0.0 if follow else None if every is None else arguments.interval(every, "--every")
+    if pause == 0 and not follow:
+        raise penstock.Invalid(f"--every is {every!r}: it must be more than 0; --follow continues as messages arrive")
     if archive is not None and named is not None:
         raise penstock.Invalid(f"{output.path(archive)} and --archive {output.path(named)}: name one archive")
     archive = archive if named is None else named
