@@ -163,7 +163,7 @@ def test_pipeline(tmp_path):
         (["pipeline", "--archive", "/nowhere", "--out", "/tmp/none"], "no archive"),
         (["verify", "/nowhere"], "no archive"),
         (["demo", "--channels", "pond"], "this version has log and udp"),
-        (["demo", "--data", "/nowhere"], "none of the drive's streams"),
+        (["demo", "--data", "/nowhere"], "--data /nowhere: there is no such folder"),
         (["demo", "--seconds", "0"], "more than 0"),
     ],
 )

@@ -70,3 +70,19 @@ def test_the_help_of_a_command_fits_sixty_columns(words, monkeypatch):
     monkeypatch.setenv("TERMINAL_WIDTH", "60")
     lines = run_here(*words, "--help").stdout.splitlines()
     assert max(len(line) for line in lines[: lines.index("Example:")]) <= 60
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("key",), "Missing command. (penstock key --help lists them)"),
+        (("archive",), "Missing command. (penstock archive --help lists them)"),
+        (
+            ("completion",),
+            "Missing argument 'shell'. Choose from: bash, zsh, fish (penstock completion --help lists them)",
+        ),
+    ],
+)
+def test_a_command_without_its_word_is_an_error_of_one_line(words, said):
+    done = run_here(*words)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"penstock: {said}\n")

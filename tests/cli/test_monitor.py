@@ -304,6 +304,8 @@ def test_errors_are_one_line(capfd, tmp_path, monkeypatch, server):
     assert capfd.readouterr().err == "penstock: --every is 0.0: it must be from 0.2 to 60 seconds\n"
     assert cli.run(["monitor", "--archive", str(tmp_path / "none")]) == 1
     assert capfd.readouterr().err == f"penstock: there is no archive at {tmp_path / 'none'}\n"
+    assert cli.run(["monitor", "--tables", str(tmp_path / "none")]) == 1
+    assert capfd.readouterr().err == f"penstock: there is no folder of tables at {tmp_path / 'none'}\n"
     monkeypatch.delitem(sys.modules, "penstock.cli.monitor.serving")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert cli.run(["monitor", "--port", "0"]) == 1

@@ -72,6 +72,11 @@ def test_ls_and_top_show_what_fits():
             "log:robot/imu"
         ]
         assert run_here("ls", "nothing/*", "none").stdout == "no channel is nothing/* or none\n"
+        for options in ((), ("--json",)):
+            done = run_here("ls", "log:none", "log:other", *options)
+            assert (done.returncode, done.stderr) == (0, "warning: there is no channel log:none\n")
+            assert "log:other" in done.stdout
+        assert run_here("ls", "log:none", "--json").stderr == "warning: there is no channel log:none\n"
         done = run_here("top", "robot/*", "--json", "-n", "1", "--every", "0.1")
         assert [json.loads(line)["channel"] for line in done.stdout.splitlines()] == ["log:robot/imu"]
         assert "there is no channel log:robot" in run_here("top", "log:robot", "-n", "1").stderr

@@ -56,7 +56,8 @@ def test_a_part_of_it_is_played_elsewhere(filled):
     [
         (("--onto", "a", "--map", "b=c"), "cannot both be given"),
         (("--map", "log:imu"), "write FROM=TO"),
-        (("--speed", "0"), "--speed is 0"),
+        (("--speed", "0"), "--speed (--rate) is 0"),
+        (("--rate", "0"), "--speed (--rate) is 0"),
         (("log:nope",), "no recording of log:nope; it has log:gps, log:robot/imu"),
         (("--since", "soon"), "--since is 'soon'"),
     ],

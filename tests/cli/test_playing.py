@@ -52,6 +52,20 @@ WRONG = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--control", "log:n"), "control is log:n, onto which a recording is played"),
+        (("--control", "log:b/n", "--onto", "b/"), "control is log:b/n, onto which a recording is played"),
+        (("--control", "log:c", "--clock", "log:c"), "--control and --clock are both log:c"),
+    ],
+)
+def test_a_control_has_a_channel_of_its_own(drive, capsys, words, said):
+    assert run(["play", str(drive.path), *words]) == 1
+    assert said in capsys.readouterr().err
+    assert penstock.list_channels() == []
+
+
 @pytest.mark.parametrize("command", WRONG, ids=str)
 def test_a_command_that_is_none_changes_nothing(command, capsys):
     pace = Pace(1.0)

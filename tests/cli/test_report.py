@@ -149,7 +149,12 @@ def test_the_folder_of_a_demo_is_taken_too(tables, tmp_path):
 def test_no_tables_is_one_line(tmp_path):
     done = here("report", ".", folder=tmp_path)
     assert done.status == 1
-    assert "holds no tables" in done.err
+    assert "holds no recordings and no tables: record channels" in done.err
+    done = here("report", "nowhere", folder=tmp_path)
+    assert (done.status, "there is no folder nowhere" in done.err) == (1, True)
+    penstock.Archive(tmp_path / "new")
+    done = here("report", "new", folder=tmp_path)
+    assert (done.status, "new holds no recordings and no tables" in done.err) == (1, True)
 
 
 def test_a_cut_window_is_no_drop():

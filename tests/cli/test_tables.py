@@ -97,6 +97,7 @@ def test_columns_have_the_types_that_are_declared(archive, build, out, tmp_path)
         (["--keep", "log:x=1d", "--keep", "log:x=2d"], "--keep is given twice for log:x"),
         (["--rebuild", "log:none"], "t has no table of log:none to rebuild"),
         (["--restored", "back"], "it must be keep or refill"),
+        (["--every", "0"], "--every is '0': it must be more than 0; --follow continues"),
         (["--engine", "flink"], "there are spark, local"),
         (["--conf", "spark.ui.enabled=true"], "--conf is Spark's"),
         (["--master", "local[2]"], "--master is Spark's"),

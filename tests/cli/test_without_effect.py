@@ -11,7 +11,18 @@ PAIRS = [
     ["pub", "log:a", "--npz", "x.npz", "--file", "y"],
     ["pub", "log:a", "--npz", "x.npz", "--codec", "json"],
     ["pub", "log:a", "--npz", "x.npz", "--realtime", "--rate", "2"],
+    ["top", "-m", "--json", "-n", "1"],
     ["sub", "log:a", "--last", "1", "--start", "earliest"],
+    *(
+        ["pipeline", "--out", "t", "--optimize", *words]
+        for words in (
+            ["nowhere"],
+            ["--archive", "nowhere"],
+            ["--engine", "spark"],
+            ["--new-keys", "add"],
+            ["--compression", "snappy"],
+        )
+    ),
 ]
 
 

@@ -127,6 +127,7 @@ NONE = {
 SENSELESS = {
     "pixels": (["frames:o"], {"pixels": "no"}, "pixels is 'no'"),
     "process": (["log:o"], {"process": "yes"}, "process is 'yes'"),
+    "extend beside a position": (["log:o"], {"extend": True, "start": 0}, "at its end: give one"),
     "extend": (["log:o"], {"extend": 1}, "extend is 1"),
     "sent": (["udp://127.0.0.1:45971/7"], {"sent": None}, "sent is None"),
     "drop_after": (["log:o"], {"drop_after": -1}, "drop_after is -1"),
@@ -167,6 +168,26 @@ def test_extend_of_udp_starts_a_new_recording_of_sent_messages(archive):
     assert len(archive.list()) == 2
 
 
+@pytest.mark.parametrize(
+    ("uri", "made"), [("ring:o", {}), ("pipe:o", {}), ("frames:o", {"shape": (4,)})], ids=["ring", "pipe", "frames"]
+)
+def test_a_start_is_refused_also_where_a_recording_is_continued(archive, uri, made):
+    with penstock.publish(uri, **made):
+        for _ in range(2):
+            with pytest.raises(errors.Unsupported, match="leave start out"):
+                archive.record(uri, extend=True, start="earliest")
+            archive.record(uri, extend=True).stop()
+
+
+def test_extend_has_start_where_there_is_no_recording(archive):
+    with penstock.publish("log:o") as pub:
+        pub.send(b"before")
+        for _ in range(2):
+            with archive.record("log:o", extend=True, start="earliest"):
+                pub.send(b"x")
+    assert [info.messages for info in archive.list()] == [3]
+
+
 def test_an_option_for_one_of_several_channels_is_taken(archive):
     options = {"drop_after": 5.0, "when_slow": "skip", "pixels": False}
     with (
@@ -181,7 +202,7 @@ def test_an_option_for_one_of_several_channels_is_taken(archive):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["play", "{a}", "--fast", "--speed", "2"], "--speed has no effect"),
+        (["play", "{a}", "--fast", "--speed", "2"], "--speed (--rate) has no effect"),
         (["play", "{a}", "--map", "log:b=log:x", "--map", "log:b=log:y"], "--map names log:b twice"),
         (["metrics", "--once", "--port", "9464"], "--port has no effect"),
         (["record", "{a}", "log:o", "log:o"], "log:o is named twice"),

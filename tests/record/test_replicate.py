@@ -283,7 +283,7 @@ def test_the_command_follows_until_ctrl_c(archive, tmp_path, capsys):
                 process.wait()
             servers[-1].stdout.close()
     assert copier.returncode == 0, err
-    assert all(isinstance(json.loads(line), list) for line in out.splitlines())
+    assert all(isinstance(found := json.loads(line), list) and found for line in out.splitlines())
     assert "Traceback" not in err
     assert numbers(penstock.Archive(folder)) == list(range(400))
 

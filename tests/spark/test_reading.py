@@ -92,7 +92,8 @@ def test_an_archive_that_may_only_be_read_is_told_once(archive, tmp_path, monkey
 
     monkeypatch.setattr(penstock.Archive, "note_consumer", refuse)
     tables.run(archive.path, tmp_path / "tables")
-    assert caplog.text.count("Nothing keeps the archive's messages for the pipeline") == 1
+    said = f"{archive.path}: Read-only file system. Nothing keeps the archive's messages for the pipeline"
+    assert caplog.text.count(said) == 1
 
 
 def test_names():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import copy
 import logging
 import os
+import re
 import select
 import signal
 import sys
@@ -29,6 +31,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ENDING_NUMBERS = frozenset(map(int, ENDING))
 POKES = (0.0, 0.02, 0.2, 1.0)  # seconds between two
 SOON = 0.005  # seconds
+LINE_END = re.compile(r"\s*\n\s*")
 LONGEST = 86_400.0  # seconds of one wait
 
 
@@ -192,6 +195,9 @@ class _Lines(logging.Handler):
     """Log records as lines on standard error; with tracebacks only for --verbose."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        if isinstance(record.args, tuple):
+            record = copy.copy(record)
+            record.args = tuple(reason(one) if isinstance(one, OSError) else one for one in record.args or ())
         message = record.getMessage()
         quiet = logging.getLogger().level > logging.INFO
         py4js = record.name.partition(".")[0] == "py4j" or "/py4j/" in record.pathname  # some go to the root logger
@@ -312,7 +318,8 @@ def _line(error: BaseException) -> tuple[str, int]:
     if hasattr(error, "format_message"):  # the parser's own errors, by whichever class this version of typer has
         context = getattr(usage, "ctx", None)
         command = context.command_path if context is not None else "penstock"
-        return f"{usage.format_message()} ({command} --help lists them)", usage.exit_code
+        said = LINE_END.sub(" ", usage.format_message().strip())
+        return f"{said} ({command} --help lists them)", usage.exit_code
     if isinstance(error, PenstockError | OSError | output.Unwritable):
         return reason(error), 1
     if isinstance(error, ModuleNotFoundError) and (text := describe_missing(error.name or "", "this command")):

@@ -91,6 +91,7 @@ class Archive(ArchiveReader):
         channels: URIs, and patterns as ``robot/*``, ``log:*`` or ``*``, which also take channels that appear later, each from its first
         message if its kind keeps messages.
         extend: continue the newest recording of the same channel where it ended, with a gap if the channel no longer keeps the next messages.
+        A channel without a recording begins at `start`, which is a word then.
         sync_interval: seconds between two syncs, each of which makes everything recorded durable. drop_after: lose messages rather than make the
         channel's writers wait longer than this; losses are recorded as gaps. pixels: of frames channels, record the
         frames as they are (True or "raw"), encoded ("zstd", "png", "jpeg", with a level or a quality as "zstd:9", "png:6", "jpeg:80"; in
@@ -105,7 +106,7 @@ class Archive(ArchiveReader):
         self._files.check_writable()
         limits = _limits(max_bytes, max_age)
         names = record_options.check_names(channels)
-        start = record_options.check_start(start, names)
+        start = record_options.check_start(start, names, extend)
         record_options.check_options(
             names, drop_after, when_slow, process=process, extend=extend, pixels=pixels, sent=sent
         )

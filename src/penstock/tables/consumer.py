@@ -46,7 +46,8 @@ class Consuming:
             if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
                 raise
             if self._noted is None:
-                log.warning("%s. Nothing keeps the archive's messages for the pipeline", error)
+                why = os.strerror(error.errno)
+                log.warning("%s: %s. Nothing keeps the archive's messages for the pipeline", self._archive.path, why)
         self._noted = done
 
 

@@ -232,6 +232,7 @@ def test_what_cannot_be_is_refused_in_one_line(archive, tmp_path, rng):
         ({"others": ["log:can"], "pick": "best"}, "'latest' or 'nearest'"),
         ({"tolerance": "20ms"}, "no effect without other"),
         ({"others": ["log:can"], "tolerance": "soon"}, "tolerance is 'soon'"),
+        ({"images": "png", "others": ["log:can"]}, "no effect without a frames channel"),
         ({"images": "jpeg"}, "'columns' or 'png'"),
         ({"episodes": 3}, "episodes is 3"),
         ({"archive": tmp_path / "nowhere"}, "nowhere"),

@@ -10,7 +10,7 @@ import penstock
 from penstock.channels.status import ChannelStatus
 from penstock.channels.uri.wildcards import is_pattern
 from penstock.cli.channels import facts
-from penstock.cli.channels.names import AsJson, names
+from penstock.cli.channels.names import AsJson, missing, names
 from penstock.cli.ending import reason
 from penstock.cli.terminal import output
 
@@ -40,6 +40,8 @@ def ls(
         live.top(channels, json=json)
         return
     found = penstock.list_channels(channels or "*")
+    for name in missing(channels or (), found) if found or json else ():
+        output.note(f"warning: there is no channel {name}")
     if json:
         for status in found:
             print(output.as_json({**vars(status), "held_s": facts.held_seconds(status.channel)}))

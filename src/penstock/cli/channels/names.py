@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
 
 import penstock
+from penstock.channels.status import ChannelStatus
 from penstock.channels.uri.channel import parse
+from penstock.channels.uri.wildcards import is_pattern
 
 
 def names(incomplete: str) -> list[str]:
@@ -33,6 +36,11 @@ def is_awaited(channel: str) -> bool:
     except penstock.NotFound:
         return True
     return False
+
+
+def missing(asked: Iterable[str], found: Iterable[ChannelStatus]) -> list[str]:
+    """The channels that are asked for by name, and not by a pattern, and are not among those found."""
+    return sorted({one for one in asked if not is_pattern(one)} - {status.channel for status in found})
 
 
 def nothing_yet(channel: str) -> str:

@@ -13,10 +13,11 @@ import typer
 
 import penstock
 from penstock.channels.status import peer_text
-from penstock.channels.uri.wildcards import is_pattern
 from penstock.channels.waiting.why.words import wait_text
+from penstock.cli import arguments
 from penstock.cli.channels.facts import held_seconds
 from penstock.cli.channels.members import member_command
+from penstock.cli.channels.names import missing
 from penstock.cli.channels.top_columns import COLUMNS, SORTS, Column
 from penstock.cli.terminal import output, screen
 from penstock.cli.terminal.fitting import cut, shortened
@@ -242,15 +243,15 @@ def top(
         raise penstock.Invalid(f"--count is {count}: it must be a number of refreshes from 1 on")
     if sort not in SORTS:
         raise penstock.Invalid(f"--sort is {sort!r}: it must be one of {', '.join(SORTS)}")
-    named = {channel for channel in channels or () if not is_pattern(channel)}
+    if json:
+        arguments.refuse_others("--json", "its rows have the members", members=members)
     view = View(sort=sort, members=members, every=every)
     rates, counts = Rates(time.monotonic), Counts(time.monotonic)
 
     def look() -> None:
         found = penstock.list_channels(channels or "*")
-        missing = sorted(named - {status.channel for status in found})
-        if missing and not view.rates:
-            raise penstock.NotFound(f"there is no channel {missing[0]}")
+        if not view.rates and (absent := missing(channels or (), found)):
+            raise penstock.NotFound(f"there is no channel {absent[0]}")
         seen = penstock.why()
         view.rates, view.deadlocks = rates.update(found, seen.waits, held_seconds), len(seen.deadlocks)
         view.counts = [] if channels else counts.update()

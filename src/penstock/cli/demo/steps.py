@@ -67,6 +67,8 @@ def run(
         raise penstock.Invalid(f"--seconds is {seconds}: it must be more than 0")
     from penstock.spark.parsing import definitions
 
+    if data is not None and not data.is_dir():
+        raise penstock.NotFound(f"--data {output.path(data)}: there is no such folder")
     if data is not None and not drive_streams(data):
         raise penstock.NotFound(f"{data} holds none of the drive's streams ({', '.join(DRIVE_STREAMS)})")
     definitions.load(own)

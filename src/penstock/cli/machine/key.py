@@ -13,7 +13,7 @@ from penstock.kinds.udp import keys
 
 def add_commands(app: typer.Typer) -> None:
     """Adds this command to the app."""
-    key = typer.Typer(help="Make key files, which encrypt and authenticate udp: channels.", no_args_is_help=True)
+    key = typer.Typer(help="Make key files, which encrypt and authenticate udp: channels.")
     key.command("new")(new)
     app.add_typer(key, name="key")
 

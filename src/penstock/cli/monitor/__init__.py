@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,6 +15,7 @@ import typer
 import penstock
 from penstock.cli import arguments, ending
 from penstock.cli.terminal import output
+from penstock.util.files.uris import is_remote
 
 FASTEST, SLOWEST = 0.2, 60.0
 WAIT_SECONDS = 60.0
@@ -44,6 +46,9 @@ def monitor(
         raise penstock.Invalid(f"--every is {every}: it must be from {FASTEST:g} to {SLOWEST:g} seconds")
     for one in archive or ():
         penstock.Archive(one, create=False)  # a wrong folder is reported now, and not on the page
+    for one in tables or ():
+        if not is_remote(one) and not Path(one).is_dir():
+            raise penstock.NotFound(f"there is no folder of tables at {output.path(one)}")
     from penstock.cli.monitor.serving import Server
     from penstock.cli.monitor.snapshots import Snapshots
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ from penstock.cli import arguments, ending
 from penstock.cli.arguments import ArchivePath, LocalArchivePath
 from penstock.cli.channels.names import is_awaited, names, nothing_yet
 from penstock.cli.terminal import output
-from penstock.record import Expired, RecordingInfo
+from penstock.record import Expired, Progress, RecordingInfo
 from penstock.util.files.storage import where
 from penstock.util.units import shown
 
@@ -33,7 +34,7 @@ def add_commands(app: typer.Typer) -> None:
     app.command("repair")(repair)
     app.command("purge")(purge)
     app.command("consumers")(consumers)
-    group = typer.Typer(name="archive", help="Jobs on whole archives: push.", no_args_is_help=True)
+    group = typer.Typer(name="archive", help="Jobs on whole archives: push.")
     group.callback()(_archive)
     group.command("push")(push)
     app.add_typer(group)
@@ -50,8 +51,13 @@ def record(
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All channels, also those that appear later.")] = False,
     seconds: Annotated[float | None, typer.Option(help="Stop after this long; default: until Ctrl-C.")] = None,
-    start: Annotated[str, typer.Option(help="newest, earliest or a position.")] = "newest",
-    extend: Annotated[bool, typer.Option("--extend", help="Continue the channel's newest recording.")] = False,
+    start: Annotated[
+        str,
+        typer.Option(help="newest, earliest or a position. With --extend: of channels without a recording; a word."),
+    ] = "newest",
+    extend: Annotated[
+        bool, typer.Option("--extend", help="Continue the channel's newest recording where it ended.")
+    ] = False,
     drop_after: Annotated[
         float | None, typer.Option(help="Seconds that writers wait at most; then data are lost instead.")
     ] = None,
@@ -108,10 +114,11 @@ def record(
             rows = recorder.progress()
             total, held = sum(row.messages for row in rows), sum(row.bytes for row in rows)
             many = output.many(len({row.channel for row in rows}), "channel")
-            now(f"recording {many}: {output.many(total, 'message')}, {output.size(held)}. Ctrl-C ends")
+            lost = f", {_lost_text(rows)} lost" if any(row.lost_bytes for row in rows) else ""
+            now(f"recording {many}: {output.many(total, 'message')}, {output.size(held)}{lost}. Ctrl-C ends")
         done = recorder.stop()
     for row in done:
-        lost = f", {output.many(row.lost_messages, 'frame')} lost" if row.lost_messages else ""
+        lost = f", {_lost_text([row])} lost" if row.lost_bytes else ""
         output.say(
             f"recording {row.recording} of {row.channel}: {output.many(row.messages, 'message')} up to position {row.position:,}{lost}"
         )
@@ -119,10 +126,18 @@ def record(
         output.note(
             f"left out, by --no-pixels: the pixels of {', '.join(dict.fromkeys(left_out))}. Only the frames' notes are recorded"
         )
-    if not any(row.messages for row in done):
+    if not any(row.messages or row.lost_bytes for row in done):
         output.note("no message arrived, so nothing was recorded")
     if ended not in (0, signal.SIGINT):  # Ctrl-C is how a recording ends
         raise ending.Signalled(ended)
+
+
+def _lost_text(rows: Sequence[Progress | RecordingInfo]) -> str:
+    """The losses of recordings: in frames where all of them are frames of one size, else in bytes."""
+    counts = [row.lost_messages for row in rows if row.lost_bytes]
+    if counts and all(counts):
+        return output.many(sum(count or 0 for count in counts), "frame")
+    return output.size(sum(row.lost_bytes for row in rows))
 
 
 def _open_to_write(archive: Path, *, create: bool = False) -> penstock.Archive:
@@ -181,7 +196,7 @@ def recordings(archive: ArchivePath, json: AsJson = False) -> None:
             f"{info.seconds:.1f}",
             output.count(info.messages),
             output.size(info.bytes),
-            output.many(info.lost_messages, "frame") if info.lost_messages else output.size(info.lost_bytes),
+            _lost_text([info]),
             *([_pixels_text(info)] if encoded else []),
         )
     if found:

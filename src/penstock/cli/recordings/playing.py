@@ -10,15 +10,17 @@ from typing import Annotated, Any
 import typer
 
 import penstock
+from penstock.channels.uri.channel import parse
 from penstock.cli import arguments, ending
 from penstock.cli.arguments import ArchivePath
 from penstock.cli.channels.names import AsJson
 from penstock.cli.recordings import pacing
 from penstock.cli.terminal import output
 from penstock.record import TIME_MAX, TIME_MIN, Pace
-from penstock.record.read.player import renamed as renamed_channel
+from penstock.record.read import player
 
 REPORT_SECONDS = 0.1
+RATE = "--speed (--rate)"  # an option with two names, in errors
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -75,10 +77,14 @@ def play(
     if onto is not None and renamed:
         raise penstock.Invalid("--onto and --map cannot both be given")
     if fast:
-        arguments.refuse_others("--fast", "it is as fast as possible", speed=speed)
+        arguments.refuse_others("--fast", "it is as fast as possible", **{RATE[2:]: speed})
     begun = last = time.monotonic()
     reached = 0, 0
-    rate = None if fast else arguments.positive(1.0 if speed is None else speed, "--speed")
+    rate = None if fast else arguments.positive(1.0 if speed is None else speed, RATE)
+    names = arguments.pairs("--map", renamed, "FROM=TO, such as log:imu=ring:imu2") if renamed else {}
+    source = penstock.Archive(archive, create=False)
+    if control is not None:
+        _check_control(control, clock, names or onto, source, channels or "*")
     with contextlib.ExitStack() as opened:
         bar = opened.enter_context(output.steps("planning", quiet=json))
 
@@ -93,8 +99,7 @@ def play(
             bar("paused" if pace.paused else "playing", *reached)
 
         pace = opened.enter_context(pacing.pace(rate, pause, control, json, changed))
-        names = arguments.pairs("--map", renamed, "FROM=TO, such as log:imu=ring:imu2") if renamed else {}
-        played = penstock.Archive(archive, create=False).play(
+        played = source.play(
             channels or "*",
             onto=names or onto,
             pace=pace,
@@ -107,7 +112,7 @@ def play(
             timeout=arguments.seconds(timeout, "--timeout"),
             progress=report,
         )
-    ending.check_received({renamed_channel(one, names or onto) for one in played.messages})
+    ending.check_received({player.renamed(one, names or onto) for one in played.messages})
     for text in played.left_out:
         output.note(f"warning: {text}")
     if json:
@@ -115,6 +120,18 @@ def play(
         return
     many = output.many(len(played.messages), "channel")
     output.say(f"{output.many(played.total, 'message')} of {many} in {time.monotonic() - begun:.1f} s")
+
+
+def _check_control(
+    control: str, clock: str | None, onto: dict[str, str] | str | None, source: penstock.Archive, channels: Any
+) -> None:
+    """`Invalid` for a control channel that the playing publishes to. It is opened before the playing is planned."""
+    if clock is not None and str(parse(clock)) == str(parse(control)):
+        raise penstock.Invalid(f"--control and --clock are both {control}: give each a channel of its own")
+    asked = player.check_patterns(channels)
+    played = player.chosen(source.channels(asked), asked)
+    player.check_onto(onto, played)
+    player.check_not_played("control", control, onto, played)
 
 
 def replay(

@@ -99,7 +99,8 @@ def _follow(source: Path, target: Path, asked: dict[str, Any], wait: Any, *, jso
         try:
             opened = opened or penstock.Archive(os.fspath(source), create=False)
             done = opened.replicate(target, **asked)
-            _show([row for row in done if row.segments], json)
+            if new := [row for row in done if row.segments]:
+                _show(new, json)
             now = {f"recording {row.recording} of {row.channel}: {row.error}" for row in done if row.error}
         except penstock.SystemFailure as error:
             now = {str(error)}

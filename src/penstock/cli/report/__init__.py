@@ -98,6 +98,13 @@ def _archive(folder: str | Path) -> penstock.Archive | None:
 def _tables(folder: Path) -> Path:
     from penstock.tables import reading
 
+    shown = output.path(folder)
+    if not folder.is_dir():
+        raise penstock.NotFound(f"there is no folder {shown}: name an archive, or a folder of tables")
+    if not reading.names(folder) and not reading.names(folder / "tables"):
+        raise penstock.NotFound(
+            f"{shown} holds no recordings and no tables: record channels with penstock record {shown} CHANNELS"
+        )
     return folder / "tables" if not reading.names(folder) and reading.names(folder / "tables") else folder
 
 

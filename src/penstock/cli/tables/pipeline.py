@@ -61,11 +61,11 @@ def pipeline(
         bool, typer.Option("--optimize", help="Join small files of the tables instead; needs no ARCHIVE.")
     ] = False,
     engine: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="spark, local: this machine's cores, or sail, which speaks Spark's protocol; these two without a JVM."
+            help="spark (default), local: this machine's cores, or sail, which speaks Spark's protocol; these two without a JVM."
         ),
-    ] = "spark",
+    ] = None,
     master: Annotated[
         str | None, typer.Option(help="A Spark master, as local[2] or spark://HOST:PORT. Default: local[*,4].")
     ] = None,
@@ -83,11 +83,11 @@ def pipeline(
         ),
     ] = None,
     new_keys: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="A key that has no column: add makes one, rescue puts its values into _rescued, fail leaves the stream out."
+            help="A key that has no column: add (default) makes one, rescue puts its values into _rescued, fail leaves the stream out."
         ),
-    ] = "add",
+    ] = None,
     keep: Annotated[
         list[str] | None,
         typer.Option(help="Drop older rows, as 30d or log:imu=7d. May be given several times.", metavar="AGE"),
@@ -103,8 +103,8 @@ def pipeline(
         typer.Option(help="Tables that were set back: keep leaves their lost rows out, refill reads them again."),
     ] = None,
     compression: Annotated[
-        str, typer.Option(help="Of the Parquet files: snappy, zstd, lz4, gzip, brotli, none.")
-    ] = "snappy",
+        str | None, typer.Option(help="Of the Parquet files: snappy (default), zstd, lz4, gzip, brotli, none.")
+    ] = None,
     tables: Annotated[
         list[Path] | None,
         typer.Option(
@@ -117,10 +117,20 @@ def pipeline(
     if sum([once, every is not None, follow, optimize]) > 1:
         raise penstock.Invalid("--once, --every, --follow and --optimize are four things to do: name one of them")
     if optimize:
-        given = {"schema": schema, "keep": keep, "rebuild": rebuild, "restored": restored, "tables": tables}
+        if archive is not None:
+            raise penstock.Invalid("ARCHIVE has no effect with --optimize: it reads no archive")
+        given: dict[str, object] = {
+            "schema": schema,
+            "keep": keep,
+            "rebuild": rebuild,
+            "restored": restored,
+            "tables": tables,
+        }
+        given |= {"archive": named, "engine": engine, "new_keys": new_keys, "compression": compression}
         arguments.refuse_others("--optimize", "it reads no archive", **given, master=master, conf=conf)
         _optimize(out, json)
         return
+    engine = "spark" if engine is None else engine
     if engine in ("local", "sail"):
         for name, value in (("--master", master), ("--conf", conf), ("--tables", tables)):
             if value:
@@ -131,14 +141,16 @@ def pipeline(
     # These would fail only after work was done, or in a JVM.
     settings = arguments.pairs("--conf", conf or [], "KEY=VALUE, as spark.driver.memory=4g")
     options = Options(
-        compression=compression.lower(),
+        compression="snappy" if compression is None else compression.lower(),
         schema=_schemas(schema or []),
-        new_keys=new_keys,
+        new_keys="add" if new_keys is None else new_keys,
         keep=_ages(keep or []),
         rebuild=tuple(rebuild or ()),
         restored=restored,
     )
     pause = 0.0 if follow else None if every is None else arguments.interval(every, "--every")
+    if pause == 0 and not follow:
+        raise penstock.Invalid(f"--every is {every!r}: it must be more than 0; --follow continues as messages arrive")
     if archive is not None and named is not None:
         raise penstock.Invalid(f"{output.path(archive)} and --archive {output.path(named)}: name one archive")
     archive = archive if named is None else named

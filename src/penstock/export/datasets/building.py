@@ -23,6 +23,7 @@ with explain_missing("penstock.dataset", extra="datasets"):
     import pyarrow  # noqa: F401
 
 from penstock.channels.checks import callback, flag, texts
+from penstock.channels.uri.channel import parse
 from penstock.channels.uri.value import AnyChannel, uris_of
 from penstock.columns.names import clean, folded
 from penstock.columns.parts import table_name
@@ -150,6 +151,8 @@ def _check(
         for name, given in (("tolerance", tolerance), ("pick", pick if pick != "latest" else None)):
             if given is not None:
                 raise Invalid(f"{name} has no effect without other channels: name them in others (--with)")
+    if images == "png" and not any(parse(one).kind.by_reference for one in asked):
+        raise Invalid("images has no effect without a frames channel: leave it out (--images), or name one")
     span = interval(since, until)
     within = None if tolerance is None else round(seconds(tolerance, "tolerance") * 1e9)
     return _Wish(base, named, markers, within, pick, images, flag(drop, "drop_incomplete"), *span)

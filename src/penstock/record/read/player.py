@@ -92,8 +92,13 @@ def check_clock(clock: str | None, onto: str | Mapping[str, str] | None, channel
     replay.check_target(str(parsed))
     if parsed.kind.by_reference or parsed.kind.one_reader:
         raise Invalid(f"clock is {clock}: give it a channel that every reader reads whole, such as log:clock")
-    if str(parsed) in {str(parse(renamed(channel, onto))) for channel in channels}:
-        raise Invalid(f"clock is {clock}, onto which a recording is played: give the clock a channel of its own")
+    check_not_played("clock", clock, onto, channels)
+
+
+def check_not_played(name: str, channel: str, onto: str | Mapping[str, str] | None, channels: Collection[str]) -> None:
+    """`Invalid` for a channel beside the playing that messages are played onto. name: of the option."""
+    if str(parse(channel)) in {str(parse(renamed(one, onto))) for one in channels}:
+        raise Invalid(f"{name} is {channel}, onto which a recording is played: give the {name} a channel of its own")
 
 
 def check_onto(

@@ -70,16 +70,14 @@ class WriterOpener:
         may_extend = (
             extend and kind.sent_tap is None and encoding is None
         )  # encoded frames have no positions of the channel
+        if (
+            past is None
+        ):  # also where a recording is continued: whether `start` is refused does not depend on the archive
+            _check_start(channel, start, pixels)
         found = self._extendable(channel, pixels) if may_extend else None
         writer = None if found is None else self._extension(found, segment_length, drop_after, pixels, when_slow)
         if writer is not None:
             return writer
-        if past is None and pixels and start != "newest":
-            raise Unsupported(
-                f"{channel}: start is {start!r}, and a recording of frames begins with the next one: leave start out"
-            )
-        if past is None and kind.own_positions and start != "newest":
-            raise Unsupported(f"{channel}: start is {start!r}, and it keeps nothing to begin with: leave start out")
         if past is not None:
             options = {"drop_after": drop_after} if sent else _options(channel, drop_after, pixels, when_slow)
             subscription = self._connector.subscribe_past(channel, past, sent=sent, **options)
@@ -216,6 +214,17 @@ class WriterOpener:
             return None
         described = self._lister.locate(found.id).describe()
         return found if (described.epoch, found.codec) == (about["epoch"], about["codec"]) else None
+
+
+def _check_start(channel: str, start: str | int, pixels: bool) -> None:
+    """`Unsupported` for a start that channels of this kind do not have."""
+    kind = parse(channel).kind
+    text = f"{channel}: start is {start!r}, and "
+    if pixels and start != "newest":
+        raise Unsupported(f"{text}a recording of frames begins with the next one: leave start out")
+    has_none = start == "earliest" and not kind.keeps and kind.sent_tap is None
+    if has_none or (kind.own_positions and start != "newest"):
+        raise Unsupported(f"{text}it keeps nothing to begin with: leave start out")
 
 
 def _last_values(channel: str, subscription: Any) -> LastValues | None:

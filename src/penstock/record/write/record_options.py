@@ -30,7 +30,7 @@ def check_names(channels: AnyChannels) -> list[str]:
     return names
 
 
-def check_start(start: Any, names: Sequence[str]) -> str | int:
+def check_start(start: Any, names: Sequence[str], extend: Any) -> str | int:
     """The start of recordings. The subscription checks whether its channel keeps a position."""
     if isinstance(start, str):
         if start not in ("newest", "earliest"):
@@ -46,6 +46,8 @@ def check_start(start: Any, names: Sequence[str]) -> str | int:
         raise Invalid(
             f"start is {start!r}: it must be 'newest' or 'earliest' or a position, from 0 to below 2**63"
         ) from None
+    if extend:
+        raise Invalid(f"start is {position}, and extend continues a recording at its end: give one of them")
     for name in names:
         if is_pattern(name):
             raise Unsupported(
