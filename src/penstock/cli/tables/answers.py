@@ -19,6 +19,21 @@ BATCH_ROWS = 10_000
 GAP = "  "
 
 
+def rename_alike(found: Any) -> Any:
+    """An answer whose names differ, as those of a table of DuckDB: the second `name` is `name_1`, whatever the case of its letters."""
+    counts: dict[str, int] = {}
+    names: list[str] = []
+    for name in found.column_names:
+        count, made = counts.get(name.lower(), 0), name
+        while made.lower() in counts:
+            count += 1
+            made = f"{name}_{count}"
+        counts[name.lower()] = count
+        counts.setdefault(made.lower(), 0)
+        names.append(made)
+    return found.rename_columns(names)
+
+
 def print_json(found: Any) -> None:
     """An object per row."""
     for batch in found.to_batches(BATCH_ROWS):
@@ -96,16 +111,18 @@ def print_table(found: Any, most: int | None) -> None:
     for row in _cells(rows):
         shown.add_row(*row)
     output.show(shown)
-    more = found.num_rows > rows.num_rows
-    output.note(
-        f"{'the first ' if more else ''}{output.many(rows.num_rows, 'row')}{'; --limit 0 prints all' if more else ''}",
-    )
+    output.note(count(rows.num_rows, True) if found.num_rows > rows.num_rows else output.many(rows.num_rows, "row"))
 
 
-def lines(found: Any, most: int) -> list[str]:
+def count(rows: int, is_limit: bool) -> str:
+    """Says that there are more rows than these. is_limit: because of --limit."""
+    return f"the first {output.many(rows, 'row')}{'; --limit 0 prints all' if is_limit else ''}"
+
+
+def lines(found: Any) -> list[str]:
     """The same as lines, the first of which has the names."""
     right = _numbers(found)
-    rows = [found.column_names, *([output.printable(cell) for cell in row] for row in _cells(found.slice(0, most)))]
+    rows = [found.column_names, *([output.printable(cell) for cell in row] for row in _cells(found))]
     widths = [max(len(row[number]) for row in rows) for number in range(len(found.column_names))]
     return [
         GAP.join(

@@ -68,8 +68,7 @@ def lines_of(found: Any) -> Lines:
     values: dict[str, np.ndarray] = {}
     for number in drawn:
         column = found.column(number).cast(pa.float64(), False).to_numpy()[order]
-        name = found.column_names[number]
-        values[f"{name} {number}" if name in values else name] = np.where(np.abs(column) < HUGE, column, np.nan)
+        values[found.column_names[number]] = np.where(np.abs(column) < HUGE, column, np.nan)
     return Lines(first.name, times[order], values)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -99,6 +100,10 @@ class _Shape:
             return None
         return self.most + self.is_table
 
+    def cut(self, found: Any) -> Any:
+        """An answer with names that differ, and without the rows that are not asked for."""
+        return answers.rename_alike(found).slice(0, self.asked())
+
     def show(self, found: Any) -> None:
         """Prints an answer, or writes it."""
         if self.is_table:
@@ -126,13 +131,15 @@ def _ask_streams(
         live.check_interval(every)
     lake = live.opened(places, strict=strict)
     if every is not None:
-        show = None if shape.is_table else shape.show
-        with live.engine(engine, master, lake, query, shape.asked()) as ask:
-            live.watch(ask, every, show, charts.draw if shape.chart else None)
+        with live.engine(engine, master, lake, query, shape.asked(), shape.cut) as ask:
+            if shape.is_table:
+                live.watch(ask, every, partial(live.print_table, shape.most), partial(live.draw_table, shape.most))
+            else:
+                live.watch(ask, every, shape.show, charts.draw if shape.chart else None)
         return
     with (
         output.working(f"asking {engines.SHOWN[engine]}"),
-        live.engine(engine, master, lake, query, shape.asked()) as ask,
+        live.engine(engine, master, lake, query, shape.asked(), shape.cut) as ask,
     ):
         found, missing = ask()
     shape.show(found)
@@ -147,7 +154,7 @@ def _ask_tables(out: Path, query: str, engine: str, master: str | None, window: 
 
     stats.width_ns(window, "--window")
     with output.working(f"asking {engines.SHOWN[engine]}"):
-        found = _answer(out, query, engine, master, shape.asked(), window)
+        found = shape.cut(_answer(out, query, engine, master, shape.asked(), window))
     shape.show(found)
 
 
