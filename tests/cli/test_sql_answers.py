@@ -12,6 +12,7 @@ import pytest
 from penstock.cli import run
 from penstock.cli.tables import answers, live
 from penstock.cli.terminal.fitting import fit_table
+from penstock.columns import parts
 
 duckdb = pytest.importorskip("duckdb")
 
@@ -93,3 +94,95 @@ def test_a_redrawn_table_says_that_there_are_more_rows():
     assert drawn(3, 3) == ["v", "1", "the first 1 row"]
     assert drawn(2, 4) == ["v", "1", "2", "the first 2 rows; --limit 0 prints all"]
     assert drawn(None, 1) == ["v", "the first 0 rows"]
+
+
+# ---- durations ----
+
+DURATIONS = {
+    "interval '3 minutes 15.67652 seconds'": (195.67652, "195.67652", "0:03:15.676520"),
+    "interval '-1 day'": (-86400.0, "-86400", "-1 day, 0:00:00"),
+    "interval '2147483647 days'": (185542587100800.0, "1.855425871008e+14", "1.855425871e+14"),
+    "interval '1 month 3 days -2.5 seconds'": ("P1M3DT-2.5S", '"P1M3DT-2.5S"', "P1M3DT-2.5S"),
+    "interval '2 years'": ("P24M", '"P24M"', "P24M"),
+    "[interval '3 seconds', interval '1 month', null]": (
+        [3.0, "P1M", None],
+        '"[3.0, ""P1M"", null]"',
+        '[3.0, "P1M", null]',
+    ),
+    "{'a': interval '1 second'}": ({"a": 1.0}, '"{""a"": 1.0}"', '{"a": 1.0}'),
+    "map {'a': interval '1 second'}": ([["a", 1.0]], '"[[""a"", 1.0]]"', '[["a", 1.0]]'),
+    "union_value(a := interval '1 second')": (1.0, '"1.0"', "0:00:01"),
+    "null::interval": (None, "", "–"),
+}
+
+
+@pytest.mark.parametrize("value", DURATIONS)
+def test_a_duration_is_seconds_or_iso_8601(ask, value):
+    _has_forms(ask, value, *DURATIONS[value])
+
+
+def _has_forms(ask, value, json_value, csv, shown):
+    query = f"select {value} as v"
+    status, out, err = ask(query, "--json")
+    assert (status, json.loads(out), err) == (0, {"v": json_value}, "")
+    assert ask(query, "--csv") == (0, f'"v"\n{csv}\n', "")
+    status, out, _ = ask(query)
+    assert (status, [line.strip() for line in out.splitlines()]) == (0, ["v", shown])
+
+
+def test_a_duration_of_spark_is_seconds():
+    found = pa.record_batch({"v": pa.array([1_500_000, None], pa.duration("us"))})
+    assert parts.plain(found)["v"].to_pylist() == [1.5, None]
+
+
+# ---- times ----
+
+TIMES = {
+    "'infinity'::timestamp": ("infinity", '"infinity"', "infinity"),
+    "'-infinity'::timestamptz": ("-infinity", '"-infinity"', "-infinity"),
+    "'infinity'::timestamp_s": ("infinity", '"infinity"', "infinity"),
+    "'infinity'::date": ("infinity", '"infinity"', "infinity"),
+    "'0044-03-15 (BC)'::date": ("-0043-03-15", '"-0043-03-15"', "-0043-03-15"),
+    "'0044-03-15 (BC)'::timestamptz": (
+        "-0043-03-15T00:00:00.000000+00:00",
+        '"-0043-03-15T00:00:00.000000Z"',
+        "-0043-03-15T00:00:00.000000+00:00",
+    ),
+    "'290000-01-01'::timestamp_ms": (
+        "290000-01-01T00:00:00.000",
+        '"290000-01-01T00:00:00.000"',
+        "290000-01-01T00:00:00.000",
+    ),
+    "'2026-01-31'::date": ("2026-01-31", '"2026-01-31"', "2026-01-31"),
+    "'0044-03-15'::timestamp": ("0044-03-15T00:00:00", '"0044-03-15T00:00:00.000000"', "0044-03-15 00:00:00"),
+    "['infinity'::date, '2026-01-31', null]": (
+        ["infinity", "2026-01-31", None],
+        '"[""infinity"", ""2026-01-31"", null]"',
+        '["infinity", "2026-01-31", null]',
+    ),
+    "{'a': ['0044-03-15 (BC)'::timestamptz]}": (
+        {"a": ["-0043-03-15T00:00:00.000000+00:00"]},
+        '"{""a"": [""-0043-03-15T00:00:00.000000Z""]}"',
+        '{"a": ["-0043-03-15T00:00:00.000000+00:00"]}',
+    ),
+    "[time '12:00:00']": (["12:00:00"], '"[""12:00:00""]"', '["12:00:00"]'),
+    "[1.50::decimal(4, 2)]": (["1.50"], '"[""1.50""]"', '["1.50"]'),
+}
+
+
+@pytest.mark.parametrize("value", TIMES)
+def test_a_time_has_one_text_in_any_year(ask, value):
+    _has_forms(ask, value, *TIMES[value])
+
+
+def test_times_inside_and_outside_the_years_of_python_mix(ask):
+    query = "select unnest(['2026-01-31'::timestamp, 'infinity', null]) as v"
+    rows = [json.loads(line)["v"] for line in ask(query, "--json")[1].splitlines()]
+    assert rows == ["2026-01-31T00:00:00", "infinity", None]
+    assert ask(query, "--csv")[1].splitlines() == ['"v"', '"2026-01-31T00:00:00.000000"', '"infinity"', ""]
+
+
+@pytest.mark.parametrize("time", ["'infinity'::timestamp", "'infinity'::timestamp_s", "'0044-03-15 (BC)'::date"])
+def test_a_chart_refuses_times_of_other_years(ask, time):
+    status, out, err = ask(f"select {time} as t, 1 as v", "--chart")
+    assert (status, out, "t has times outside of the years 1 to 9999" in err) == (1, "", True)

@@ -36,9 +36,11 @@ def rename_alike(found: Any) -> Any:
 
 def print_json(found: Any) -> None:
     """An object per row."""
+    from penstock.columns.values import to_python
+
     for batch in found.to_batches(BATCH_ROWS):
-        for row in batch.to_pylist():
-            print(output.as_json({name: _number(value) for name, value in row.items()}))
+        for row in zip(*map(to_python, batch.columns), strict=True):
+            print(output.as_json(dict(zip(found.column_names, map(_number, row), strict=True))))
 
 
 def _number(value: Any) -> Any:
@@ -141,8 +143,9 @@ def _numbers(found: Any) -> set[str]:
 
 
 def _cells(found: Any) -> list[list[str]]:
-    columns = [column.to_pylist() for column in found.columns]
-    return [list(map(_cell, row)) for row in zip(*columns, strict=True)]
+    from penstock.columns.values import to_python
+
+    return [list(map(_cell, row)) for row in zip(*map(to_python, found.columns), strict=True)]
 
 
 def _cell(value: Any) -> str:

@@ -125,7 +125,8 @@ def draw_table(most: int | None, found: Any, width: int, height: int) -> list[li
     if found.num_rows > min(rows.num_rows, height - 1):
         rows = rows.slice(0, max(0, height - 2))
     first, *others = answers.lines(rows)
-    drawn: list[list[output.Part]] = [[(first[:width], "bold")], *([line[:width]] for line in others)]
+    drawn: list[list[output.Part]] = [[(first[:width], "bold")]]
+    drawn += [[line[:width]] for line in others]
     if found.num_rows > rows.num_rows:
         drawn.append([(answers.count(rows.num_rows, rows.num_rows == most)[:width], "dim")])
     return drawn
