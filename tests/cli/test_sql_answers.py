@@ -186,3 +186,21 @@ def test_times_inside_and_outside_the_years_of_python_mix(ask):
 def test_a_chart_refuses_times_of_other_years(ask, time):
     status, out, err = ask(f"select {time} as t, 1 as v", "--chart")
     assert (status, out, "t has times outside of the years 1 to 9999" in err) == (1, "", True)
+
+
+# ---- calls that are refused ----
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["select 1", "--window", "60"], "--window is for a query of TABLES"),
+        (["select 1", "--window", "-5"], "--window is for a query of TABLES"),
+        (["select 1", "--engine", ""], "--engine is ''"),
+        (["tables", "select 1", "--engine", ""], "--engine is ''"),
+        (["tables", "select 1", "--watch", ""], "--watch is for a query without TABLES"),
+    ],
+)
+def test_an_option_without_effect_is_refused(ask, words, text):
+    status, out, err = ask(*words)
+    assert (status, out, len(err.splitlines()), text in err) == (1, "", 1, True)

@@ -16,6 +16,7 @@ from penstock.cli.terminal import output
 from penstock.util.units import seconds
 
 SHOWN = 100  # rows for people, unless they ask for more
+WINDOW = 1.0  # seconds of a row of stats, unless it is given
 ENGINES = ("duckdb", "spark", "sail")  # of streams
 SPARK_LIMIT = (1 << 31) - 1  # a limit of Spark is an int of Java; more rows are all rows
 
@@ -55,7 +56,9 @@ def sql(
         ),
     ] = None,
     master: Annotated[str | None, typer.Option(help="A Spark master such as local[*].")] = None,
-    window: Annotated[float, typer.Option(help="Seconds of a row of stats.")] = 1.0,
+    window: Annotated[
+        float | None, typer.Option(help=f"Of TABLES: seconds of a row of stats. Default: {WINDOW:g}.")
+    ] = None,
     limit: Annotated[
         int | None, typer.Option(help=f"Rows at most, 0 for all. Default: {SHOWN} in a table, else all.")
     ] = None,
@@ -77,12 +80,16 @@ def sql(
     shape = _Shape(json, csv, arrow, chart, plot)
     shape.most = arguments.limit(SHOWN if limit is None and shape.is_table else limit) or None
     if len(words) == 2:
-        for name, given in (("--from", places), ("--watch", watch), ("--strict", strict)):
+        for name, given in (("--from", bool(places)), ("--watch", watch is not None), ("--strict", strict)):
             if given:
                 raise penstock.Invalid(f"{name} is for a query without TABLES: name them by --from")
-        _ask_tables(arguments.place(words[0]), words[1], engine or "spark", master, window, shape)
+        engine = "spark" if engine is None else engine
+        window = WINDOW if window is None else window
+        _ask_tables(arguments.place(words[0]), words[1], engine, master, window, shape)
         return
-    _ask_streams(words[0], places or [], watch, strict, engine or "duckdb", master, shape)
+    if window is not None:
+        raise penstock.Invalid("--window is for a query of TABLES, which have stats: name them in front of it")
+    _ask_streams(words[0], places or [], watch, strict, "duckdb" if engine is None else engine, master, shape)
 
 
 class _Shape:
