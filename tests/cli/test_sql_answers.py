@@ -9,6 +9,7 @@ import sys
 import pyarrow as pa
 import pytest
 
+import penstock
 from penstock.cli import run
 from penstock.cli.tables import answers, live
 from penstock.cli.terminal.fitting import fit_table
@@ -204,3 +205,39 @@ def test_a_chart_refuses_times_of_other_years(ask, time):
 def test_an_option_without_effect_is_refused(ask, words, text):
     status, out, err = ask(*words)
     assert (status, out, len(err.splitlines()), text in err) == (1, "", 1, True)
+
+
+@pytest.mark.parametrize("query", ["select \udcff", "select '\udcff'", "select * from 'log:\udcff\x1b'"])
+@pytest.mark.parametrize("words", [[], ["--engine", "duckdb"], ["--engine", "spark"], ["--json", "--watch", "1s"]])
+def test_a_query_that_is_not_utf_8_is_refused(ask, query, words):
+    for given in ([query], ["tables", query]):
+        status, out, err = ask(*given, *words)
+        assert (status, out, len(err.splitlines())) == (1, "", 1)
+        assert "the query is not UTF-8: select" in err
+        assert r"\xff" in err
+        assert "\x1b" not in err
+
+
+def test_an_arrow_file_may_have_any_name(ask, tmp_path):
+    path = tmp_path / "o\udcff.arrow"
+    assert ask("select 1 as a", "--arrow", str(path)) == (0, "", "")
+    with open(path, "rb") as file:
+        assert pa.ipc.open_file(file).read_all().to_pylist() == [{"a": 1}]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["export", "a", "o.mcap", "--mcap", "--schema", "log:a=\udcff"], r"--schema is log:a=\xff: it is not UTF-8"),
+        (["play", "a", "--map", "log:a=log:\udcff"], r"--map is log:a=log:\xff: it is not UTF-8"),
+        (["import", "a", "x\udcff.mcap"], r"x\xff.mcap is not UTF-8: give a file whose path is"),
+        (["import", "a", ""], "it is empty: give a file"),
+        (["verify", "a\udcff"], r"a\xff is not UTF-8: give a folder whose path is"),
+    ],
+)
+def test_an_argument_that_is_not_utf_8_is_refused(words, text, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    penstock.Archive("a")
+    status = run(words)
+    assert (status > 0, text in capsys.readouterr().err) == (True, True)

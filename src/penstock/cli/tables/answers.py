@@ -76,7 +76,7 @@ def write_arrow(found: Any, path: Path) -> None:
     """An Arrow file, whole or not at all. `SystemFailure` if it cannot be written."""
     import pyarrow as pa
 
-    with writing(path) as made, pa.OSFile(str(made), "wb") as sink, pa.ipc.new_file(sink, found.schema) as writer:
+    with writing(path) as made, open(made, "wb") as sink, pa.ipc.new_file(sink, found.schema) as writer:
         writer.write_table(found)
 
 

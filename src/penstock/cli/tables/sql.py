@@ -73,6 +73,8 @@ def sql(
     """Asks shared memory, an archive and tables as they are now, as one; or the tables of a folder alone."""
     if len(words) > 2:
         raise penstock.Invalid(f"there are {len(words)} arguments: write the query in quotes, as one")
+    if not arguments.is_utf8(words[-1]):
+        raise penstock.Invalid(f"the query is not UTF-8: {output.path(words[-1])}")
     if json + csv + (arrow is not None) + chart + (plot is not None) > 1:
         raise penstock.Invalid("--json, --csv, --arrow, --chart and --plot: one of them can be given")
     if plot is not None:
