@@ -241,3 +241,37 @@ def test_an_argument_that_is_not_utf_8_is_refused(words, text, tmp_path, monkeyp
     penstock.Archive("a")
     status = run(words)
     assert (status > 0, text in capsys.readouterr().err) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [
+        ("--arrow", ""),
+        ("--arrow", "."),
+        ("--arrow", ".."),
+        ("--arrow", "here"),
+        ("--arrow", "link"),
+        ("--plot", "x.png"),
+    ],
+)
+@pytest.mark.parametrize("query", ["select now() as t, 1 as a", "wrong"])
+def test_a_folder_is_not_written_as_a_file(ask, query, option, name, tmp_path, monkeypatch):
+    """It is refused before the query is asked, by the name that was given."""
+    pytest.importorskip("matplotlib")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "x.png").mkdir()
+    (tmp_path / "link").symlink_to("here")
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    given = name if name in ("", ".", "..") else f"../{name}"
+    status, out, err = ask(query, option, given)
+    assert (status, out, err) == (1, "", f"penstock: {given or '.'} cannot be written: Is a directory\n")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["here", "link", "x.png"]
+
+
+def test_a_folder_that_takes_the_place_of_a_file_is_no_fault(tmp_path):
+    """The file that was not written yet has gone meanwhile, too."""
+    path = tmp_path / "x.arrow"
+    with pytest.raises(penstock.SystemFailure, match="x.arrow cannot be written"), answers.writing(path):
+        path.mkdir()
+    assert list(tmp_path.iterdir()) == [path]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 import tempfile
@@ -80,12 +81,20 @@ def write_arrow(found: Any, path: Path) -> None:
         writer.write_table(found)
 
 
+def check_file(path: Path) -> None:
+    """`SystemFailure` for a folder, which no file takes the place of."""
+    if os.path.isdir(path):
+        why = os.strerror(errno.EISDIR)
+        raise penstock.SystemFailure(errno.EISDIR, f"{output.path(path)} cannot be written: {why}")
+
+
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[Path]:
     """Around the writing of the file that it gives: it takes the place of `path` at the end, or of what `path` links to. A pipe or a device
     is written to. `SystemFailure` if it cannot be written."""
     from penstock.util.files.durable import fresh_path
 
+    check_file(path)
     is_file = path.is_file() or not path.exists()
     if is_file:
         path = Path(os.path.realpath(path))
@@ -101,7 +110,8 @@ def writing(path: Path) -> Iterator[Path]:
             else:
                 path.write_bytes(made.read_bytes())
         except OSError as error:
-            made.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                made.unlink()
             why = os.strerror(error.errno) if error.errno else str(error)
             raise penstock.SystemFailure(error.errno or 0, f"{output.path(path)} cannot be written: {why}") from error
 

@@ -79,6 +79,9 @@ def sql(
         raise penstock.Invalid("--json, --csv, --arrow, --chart and --plot: one of them can be given")
     if plot is not None:
         charts.check_file(plot)
+    for file in (arrow, plot):
+        if file is not None:
+            answers.check_file(file)
     shape = _Shape(json, csv, arrow, chart, plot)
     shape.most = arguments.limit(SHOWN if limit is None and shape.is_table else limit) or None
     if len(words) == 2:
