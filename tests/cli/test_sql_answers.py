@@ -272,6 +272,6 @@ def test_a_folder_is_not_written_as_a_file(ask, query, option, name, tmp_path, m
 def test_a_folder_that_takes_the_place_of_a_file_is_no_fault(tmp_path):
     """The file that was not written yet has gone meanwhile, too."""
     path = tmp_path / "x.arrow"
-    with pytest.raises(penstock.SystemFailure, match="x.arrow cannot be written"), answers.writing(path):
+    with pytest.raises(penstock.SystemFailure, match=r"x\.arrow cannot be written"), answers.writing(path):
         path.mkdir()
     assert list(tmp_path.iterdir()) == [path]
