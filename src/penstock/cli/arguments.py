@@ -26,7 +26,14 @@ def folder(text: str) -> Path:
     """A folder of recordings or tables, from an argument: a path or a `file:` URI; not another URI, and not a channel."""
     from penstock.util.files import storage  # commands on channels do without
 
-    return Path(_place(text, storage.local))
+    return Path(_place(text, storage.local, "a folder"))
+
+
+def file(text: str) -> Path:
+    """A file, from an argument: as for `folder`."""
+    from penstock.util.files import storage
+
+    return Path(_place(text, storage.local, "a file"))
 
 
 def place(text: str) -> Any:
@@ -36,17 +43,22 @@ def place(text: str) -> Any:
     def read(given: str, what: str) -> Any:
         return storage.where(given, what).uri if is_remote(given) else storage.local(given, what)
 
-    return _place(text, read)
+    return _place(text, read, "a folder")
 
 
-def _place(text: str, read: Callable[[str, str], Any]) -> Any:
+def is_utf8(text: str) -> bool:
+    """Whether an argument is: Python shows other bytes as lone surrogates."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def _place(text: str, read: Callable[[str, str], Any], what: str) -> Any:
     text = str(text)  # a default is a path already
-    if output.path(text) != output.printable(text):
-        raise typer.BadParameter(f"{output.path(text)} is not UTF-8: the paths of archives and tables are")
+    if not is_utf8(text):
+        raise typer.BadParameter(f"{output.path(text)} is not UTF-8: give {what} whose path is")
     if not text:
-        raise typer.BadParameter("it is empty: give a folder")
+        raise typer.BadParameter(f"it is empty: give {what}")
     if text.partition(":")[0] in (FAKE, *kind_names()) and ":" in text:
-        raise typer.BadParameter(f"{text!r} is a channel: give a folder (./{text} if it has that name)")
+        raise typer.BadParameter(f"{text!r} is a channel: give {what} (./{text} if it has that name)")
     try:
         if is_uri(text):
             return read(text, "the place")
@@ -154,6 +166,8 @@ def pairs(option: str, texts: list[str], form: str) -> dict[str, str]:
     """KEY=VALUE of an option that may be given several times, each key once."""
     found: dict[str, str] = {}
     for text in texts:
+        if not is_utf8(text):
+            raise penstock.Invalid(f"{option} is {output.path(text)}: it is not UTF-8")
         key, equals, value = text.partition("=")
         if not (key and equals and value):
             raise penstock.Invalid(f"{option} is {text!r}: write {form}")

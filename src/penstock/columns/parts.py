@@ -23,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.columns.values import is_far, time_text, to_python
 from penstock.errors import Invalid, SystemFailure
 from penstock.util.files.durable import fresh_path
 from penstock.util.files.storage import Place, reaching
@@ -180,8 +181,8 @@ def put(source: Path, target: Place) -> None:
 
 
 def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch as CSV has it: bytes as hexadecimal digits, times as ISO 8601, lists and structs as JSON (bytes and times in them as
-    outside; numbers that JSON lacks as the texts nan, inf and -inf)."""
+    """A batch as CSV has it: bytes as hexadecimal digits, times as ISO 8601, durations as seconds or ISO 8601, lists and structs as JSON
+    (bytes and times in them as outside; numbers that JSON lacks as the texts nan, inf and -inf)."""
     arrays = [_plain(array) for array in batch.columns]
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
@@ -189,29 +190,45 @@ def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _plain(array: pa.Array) -> pa.Array:
     kind = array.type
     if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        return pa.array([None if value is None else value.hex() for value in array.to_pylist()], pa.string())
+        return _texts([None if value is None else value.hex() for value in array.to_pylist()])
+    if (pa.types.is_timestamp(kind) or pa.types.is_date(kind)) and is_far(array):
+        return _texts([time_text(time, "Z") for time in array])
+    if pa.types.is_date(kind):
+        return pc.strftime(array, format="%Y-%m-%d")
+    if pa.types.is_interval(kind) or pa.types.is_duration(kind):
+        found = [_jsonable(value) for value in to_python(array)]
+        return pa.array(found, pa.float64()) if not any(isinstance(one, str) for one in found) else _texts(found)
+    if isinstance(array, pa.ExtensionArray):
+        return _plain(array.storage)
     if pa.types.is_timestamp(kind):
         ends = "Z" if kind.tz else ""
         return pc.strftime(array, format=f"%Y-%m-%dT%H:%M:%S{ends}")
     if pa.types.is_nested(kind):
-        found = [None if value is None else json.dumps(_jsonable(value)) for value in array.to_pylist()]
-        return pa.array(found, pa.string())
+        return _texts([None if value is None else json.dumps(_jsonable(value)) for value in to_python(array, "Z")])
     if pa.types.is_decimal(kind):
         return pc.cast(array, pa.string())
     return array
 
 
+def _texts(values: list[Any]) -> pa.Array:
+    return pa.array([None if value is None else str(value) for value in values], pa.string())
+
+
 def _jsonable(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _jsonable(one) for name, one in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_jsonable(one) for one in value]
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, datetime.datetime):
         return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, datetime.timedelta):
+        return value.total_seconds()
     if isinstance(value, decimal.Decimal):
-        return int(value)
+        return int(value) if value.as_tuple().exponent == 0 else str(value)
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

@@ -131,7 +131,7 @@ def _exporter(form: str, processes: int | None, schemas: dict[str, str], strict:
 
 def import_(
     archive: arguments.ArchivePath,
-    file: Annotated[Path, typer.Argument(help="An MCAP file.", parser=arguments.folder, metavar="FILE")],
+    file: Annotated[Path, typer.Argument(help="An MCAP file.", parser=arguments.file, metavar="FILE")],
     stream: Annotated[
         list[str] | None, typer.Option(help="Only this topic or channel, or a pattern; may be given several times.")
     ] = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 import tempfile
@@ -19,11 +20,28 @@ BATCH_ROWS = 10_000
 GAP = "  "
 
 
+def rename_alike(found: Any) -> Any:
+    """An answer whose names differ, as those of a table of DuckDB: the second `name` is `name_1`, whatever the case of its letters."""
+    counts: dict[str, int] = {}
+    names: list[str] = []
+    for name in found.column_names:
+        count, made = counts.get(name.lower(), 0), name
+        while made.lower() in counts:
+            count += 1
+            made = f"{name}_{count}"
+        counts[name.lower()] = count
+        counts.setdefault(made.lower(), 0)
+        names.append(made)
+    return found.rename_columns(names)
+
+
 def print_json(found: Any) -> None:
     """An object per row."""
+    from penstock.columns.values import to_python
+
     for batch in found.to_batches(BATCH_ROWS):
-        for row in batch.to_pylist():
-            print(output.as_json({name: _number(value) for name, value in row.items()}))
+        for row in zip(*map(to_python, batch.columns), strict=True):
+            print(output.as_json(dict(zip(found.column_names, map(_number, row), strict=True))))
 
 
 def _number(value: Any) -> Any:
@@ -59,8 +77,15 @@ def write_arrow(found: Any, path: Path) -> None:
     """An Arrow file, whole or not at all. `SystemFailure` if it cannot be written."""
     import pyarrow as pa
 
-    with writing(path) as made, pa.OSFile(str(made), "wb") as sink, pa.ipc.new_file(sink, found.schema) as writer:
+    with writing(path) as made, open(made, "wb") as sink, pa.ipc.new_file(sink, found.schema) as writer:
         writer.write_table(found)
+
+
+def check_file(path: Path) -> None:
+    """`SystemFailure` for a folder, which no file takes the place of."""
+    if os.path.isdir(path):
+        why = os.strerror(errno.EISDIR)
+        raise penstock.SystemFailure(errno.EISDIR, f"{output.path(path)} cannot be written: {why}")
 
 
 @contextlib.contextmanager
@@ -69,6 +94,7 @@ def writing(path: Path) -> Iterator[Path]:
     is written to. `SystemFailure` if it cannot be written."""
     from penstock.util.files.durable import fresh_path
 
+    check_file(path)
     is_file = path.is_file() or not path.exists()
     if is_file:
         path = Path(os.path.realpath(path))
@@ -84,7 +110,8 @@ def writing(path: Path) -> Iterator[Path]:
             else:
                 path.write_bytes(made.read_bytes())
         except OSError as error:
-            made.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                made.unlink()
             why = os.strerror(error.errno) if error.errno else str(error)
             raise penstock.SystemFailure(error.errno or 0, f"{output.path(path)} cannot be written: {why}") from error
 
@@ -96,16 +123,18 @@ def print_table(found: Any, most: int | None) -> None:
     for row in _cells(rows):
         shown.add_row(*row)
     output.show(shown)
-    more = found.num_rows > rows.num_rows
-    output.note(
-        f"{'the first ' if more else ''}{output.many(rows.num_rows, 'row')}{'; --limit 0 prints all' if more else ''}",
-    )
+    output.note(count(rows.num_rows, True) if found.num_rows > rows.num_rows else output.many(rows.num_rows, "row"))
 
 
-def lines(found: Any, most: int) -> list[str]:
+def count(rows: int, is_limit: bool) -> str:
+    """Says that there are more rows than these. is_limit: because of --limit."""
+    return f"the first {output.many(rows, 'row')}{'; --limit 0 prints all' if is_limit else ''}"
+
+
+def lines(found: Any) -> list[str]:
     """The same as lines, the first of which has the names."""
     right = _numbers(found)
-    rows = [found.column_names, *([output.printable(cell) for cell in row] for row in _cells(found.slice(0, most)))]
+    rows = [found.column_names, *([output.printable(cell) for cell in row] for row in _cells(found))]
     widths = [max(len(row[number]) for row in rows) for number in range(len(found.column_names))]
     return [
         GAP.join(
@@ -124,8 +153,9 @@ def _numbers(found: Any) -> set[str]:
 
 
 def _cells(found: Any) -> list[list[str]]:
-    columns = [column.to_pylist() for column in found.columns]
-    return [list(map(_cell, row)) for row in zip(*columns, strict=True)]
+    from penstock.columns.values import to_python
+
+    return [list(map(_cell, row)) for row in zip(*map(to_python, found.columns), strict=True)]
 
 
 def _cell(value: Any) -> str:

@@ -30,7 +30,6 @@ STEPS = [unit * 10**power for power in range(6) for unit in (1, 2, 5)] + [
     for seconds in (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200)
 ]
 DAY = 86400 * SECOND
-FIRST, LAST = -719162 * DAY, 2932896 * DAY  # the years 1 to 9999
 HUGE = 1e300  # what is larger, or infinite, is not drawn
 
 
@@ -48,6 +47,8 @@ def lines_of(found: Any) -> Lines:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from penstock.columns.values import is_far
+
     first, *others = found.schema
     if not (pa.types.is_timestamp(first.type) or pa.types.is_date(first.type)):
         raise penstock.Invalid(
@@ -58,18 +59,17 @@ def lines_of(found: Any) -> Lines:
     if not drawn:
         raise penstock.Invalid("no column behind the query's first one is a number: there is nothing to draw")
     found = found.filter(pc.is_valid(found.column(0)))
+    if is_far(found.column(0)):
+        raise penstock.Invalid(f"{first.name} has times outside of the years 1 to 9999: leave them out by a condition")
     times = found.column(0).cast(
         pa.timestamp("us", first.type.tz if pa.types.is_timestamp(first.type) else None), False
     )
     times = times.cast(pa.int64()).to_numpy()
-    if len(times) and (times.min() < FIRST or times.max() > LAST):
-        raise penstock.Invalid(f"{first.name} has times outside of the years 1 to 9999: leave them out by a condition")
     order = np.argsort(times, kind="stable")
     values: dict[str, np.ndarray] = {}
     for number in drawn:
         column = found.column(number).cast(pa.float64(), False).to_numpy()[order]
-        name = found.column_names[number]
-        values[f"{name} {number}" if name in values else name] = np.where(np.abs(column) < HUGE, column, np.nan)
+        values[found.column_names[number]] = np.where(np.abs(column) < HUGE, column, np.nan)
     return Lines(first.name, times[order], values)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import penstock
 from penstock.cli import ending
-from penstock.cli.tables import engines
+from penstock.cli.tables import answers, engines
 from penstock.cli.terminal import output, screen
 from penstock.util.files import storage
 from penstock.util.files.uris import is_remote
@@ -66,60 +66,70 @@ def check_interval(every: float) -> None:
 
 
 @contextlib.contextmanager
-def engine(name: str, master: str | None, lake: Lake, query: str, limit: int | None) -> Iterator[Ask]:
+def engine(
+    name: str, master: str | None, lake: Lake, query: str, limit: int | None, cut: Callable[[Any], Any]
+) -> Iterator[Ask]:
     """How a query is asked by an engine, as often as one likes. A query that is wrong is an error before anything is started.
 
-    limit: rows at most, of engines in other processes.
+    limit: rows at most, of engines in other processes. cut: what is kept of an answer.
     """
+
+    def kept(found: Any, missing: list[Missing]) -> tuple[Any, list[Missing]]:
+        return cut(found), missing
+
     if name == "duckdb":
-        yield lambda: answer(lake, query)
+        yield lambda: kept(*answer(lake, query))
         return
     from penstock.spark import lake as lakes
 
     lakes.cut_of(lake, query)
     with engines.session(name, "penstock-sql", master) as spark:
-        yield lambda: lakes.answer(spark, lake, query, limit)
+        yield lambda: kept(*lakes.answer(spark, lake, query, limit))
 
 
 def watch(
     ask: Ask,
     every: float,
-    show: Callable[[Any], None] | None,
+    show: Callable[[Any], None],
     draw: Callable[[Any, int, int], list[list[output.Part]]] | None = None,
 ) -> None:
-    """Asks again and again, until Ctrl-C, or q. show: prints an answer; None for a table. draw: gives an answer's lines, of at most this many
-    columns and lines. A table, and what has `draw`, is redrawn in place on a terminal."""
-    if (show is None or draw is not None) and screen.is_live():
+    """Asks again and again, until Ctrl-C, or q. show: prints an answer. draw: gives an answer's lines, of at most this many columns and
+    lines, which are redrawn in place on a terminal."""
+    if draw is not None and screen.is_live():
         with screen.take_over_terminal() as terminal:
-            _redraw(ask, every, terminal, draw or _table)
+            _redraw(ask, every, terminal, draw)
         return
     with ending.defer_end() as wait:
         while not (ended := wait(0)):
             begun = time.monotonic()
             found, missing = ask()
             tell(missing)
-            if show is None:
-                _print(found)
-            else:
-                show(found)
+            show(found)
             ended = wait(max(0.0, every - (time.monotonic() - begun)))
     if ended != signal.SIGINT:
         raise ending.Signalled(ended)
 
 
-def _print(found: Any) -> None:
-    from penstock.cli.tables import answers
-
-    for line in [*answers.lines(found, found.num_rows), ""]:
+def print_table(most: int | None, found: Any) -> None:
+    """Prints a table of so many rows at most, and an empty line."""
+    rows = found.slice(0, most)
+    for line in [*answers.lines(rows), ""]:
         output.say(line)
+    if found.num_rows > rows.num_rows:
+        output.note(answers.count(rows.num_rows, True))
 
 
-def _table(found: Any, width: int, height: int) -> list[list[output.Part]]:
-    from penstock.cli.tables import answers
-
-    first, *rows = answers.lines(found, height)
-    drawn: list[list[output.Part]] = [[row[:width]] for row in rows]
-    return [[(first[:width], "bold")], *drawn]
+def draw_table(most: int | None, found: Any, width: int, height: int) -> list[list[output.Part]]:
+    """The lines of a table of so many rows at most, which says so if it leaves out others."""
+    rows = found.slice(0, most)
+    if found.num_rows > min(rows.num_rows, height - 1):
+        rows = rows.slice(0, max(0, height - 2))
+    first, *others = answers.lines(rows)
+    drawn: list[list[output.Part]] = [[(first[:width], "bold")]]
+    drawn += [[line[:width]] for line in others]
+    if found.num_rows > rows.num_rows:
+        drawn.append([(answers.count(rows.num_rows, rows.num_rows == most)[:width], "dim")])
+    return drawn
 
 
 def _redraw(
@@ -132,7 +142,7 @@ def _redraw(
         begun = time.monotonic()
         found, missing = ask()
         width, height = terminal.size()
-        drawn = draw(found, width, height)
+        drawn = draw(found, width, max(1, height - len(missing)))
         drawn += [[(str(one)[:width], "bold red")] for one in missing]
         terminal.show(drawn[:height])
         while (left := every - (time.monotonic() - begun)) > 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from penstock.cli.terminal import output
 from penstock.util.units import seconds
 
 SHOWN = 100  # rows for people, unless they ask for more
+WINDOW = 1.0  # seconds of a row of stats, unless it is given
 ENGINES = ("duckdb", "spark", "sail")  # of streams
 SPARK_LIMIT = (1 << 31) - 1  # a limit of Spark is an int of Java; more rows are all rows
 
@@ -54,7 +56,9 @@ def sql(
         ),
     ] = None,
     master: Annotated[str | None, typer.Option(help="A Spark master such as local[*].")] = None,
-    window: Annotated[float, typer.Option(help="Seconds of a row of stats.")] = 1.0,
+    window: Annotated[
+        float | None, typer.Option(help=f"Of TABLES: seconds of a row of stats. Default: {WINDOW:g}.")
+    ] = None,
     limit: Annotated[
         int | None, typer.Option(help=f"Rows at most, 0 for all. Default: {SHOWN} in a table, else all.")
     ] = None,
@@ -69,19 +73,28 @@ def sql(
     """Asks shared memory, an archive and tables as they are now, as one; or the tables of a folder alone."""
     if len(words) > 2:
         raise penstock.Invalid(f"there are {len(words)} arguments: write the query in quotes, as one")
+    if not arguments.is_utf8(words[-1]):
+        raise penstock.Invalid(f"the query is not UTF-8: {output.path(words[-1])}")
     if json + csv + (arrow is not None) + chart + (plot is not None) > 1:
         raise penstock.Invalid("--json, --csv, --arrow, --chart and --plot: one of them can be given")
     if plot is not None:
         charts.check_file(plot)
+    for file in (arrow, plot):
+        if file is not None:
+            answers.check_file(file)
     shape = _Shape(json, csv, arrow, chart, plot)
     shape.most = arguments.limit(SHOWN if limit is None and shape.is_table else limit) or None
     if len(words) == 2:
-        for name, given in (("--from", places), ("--watch", watch), ("--strict", strict)):
+        for name, given in (("--from", bool(places)), ("--watch", watch is not None), ("--strict", strict)):
             if given:
                 raise penstock.Invalid(f"{name} is for a query without TABLES: name them by --from")
-        _ask_tables(arguments.place(words[0]), words[1], engine or "spark", master, window, shape)
+        engine = "spark" if engine is None else engine
+        window = WINDOW if window is None else window
+        _ask_tables(arguments.place(words[0]), words[1], engine, master, window, shape)
         return
-    _ask_streams(words[0], places or [], watch, strict, engine or "duckdb", master, shape)
+    if window is not None:
+        raise penstock.Invalid("--window is for a query of TABLES, which have stats: name them in front of it")
+    _ask_streams(words[0], places or [], watch, strict, "duckdb" if engine is None else engine, master, shape)
 
 
 class _Shape:
@@ -98,6 +111,10 @@ class _Shape:
         if self.most is None or self.most >= SPARK_LIMIT:
             return None
         return self.most + self.is_table
+
+    def cut(self, found: Any) -> Any:
+        """An answer with names that differ, and without the rows that are not asked for."""
+        return answers.rename_alike(found).slice(0, self.asked())
 
     def show(self, found: Any) -> None:
         """Prints an answer, or writes it."""
@@ -126,13 +143,15 @@ def _ask_streams(
         live.check_interval(every)
     lake = live.opened(places, strict=strict)
     if every is not None:
-        show = None if shape.is_table else shape.show
-        with live.engine(engine, master, lake, query, shape.asked()) as ask:
-            live.watch(ask, every, show, charts.draw if shape.chart else None)
+        with live.engine(engine, master, lake, query, shape.asked(), shape.cut) as ask:
+            if shape.is_table:
+                live.watch(ask, every, partial(live.print_table, shape.most), partial(live.draw_table, shape.most))
+            else:
+                live.watch(ask, every, shape.show, charts.draw if shape.chart else None)
         return
     with (
         output.working(f"asking {engines.SHOWN[engine]}"),
-        live.engine(engine, master, lake, query, shape.asked()) as ask,
+        live.engine(engine, master, lake, query, shape.asked(), shape.cut) as ask,
     ):
         found, missing = ask()
     shape.show(found)
@@ -147,7 +166,7 @@ def _ask_tables(out: Path, query: str, engine: str, master: str | None, window: 
 
     stats.width_ns(window, "--window")
     with output.working(f"asking {engines.SHOWN[engine]}"):
-        found = _answer(out, query, engine, master, shape.asked(), window)
+        found = shape.cut(_answer(out, query, engine, master, shape.asked(), window))
     shape.show(found)
 
 

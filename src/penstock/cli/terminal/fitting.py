@@ -81,19 +81,20 @@ def fit_table(
     leaves: columns that may be left out, the first one first. name: the column whose texts lose their middle, if the others leave less
     room for them than they need; none are left out for more than 24 letters of it.
     """
-    widths = {column: max([len(column), *(len(row[number]) for row in rows)]) for number, column in enumerate(columns)}
-    longest = widths.get(name, 0)
+    widths = {at: max([len(column), *(len(row[at]) for row in rows)]) for at, column in enumerate(columns)}
+    named = columns.index(name) if name else -1
+    longest = widths.get(named, 0)
     if name:
-        widths[name] = min(longest, READABLE)
+        widths[named] = min(longest, READABLE)
     for column in leaves:
         if sum(widths.values()) + GAP * (len(widths) - 1) <= width:
             break
-        widths.pop(column, None)
-    kept = [number for number, column in enumerate(columns) if column in widths]
-    made = [[row[number] for number in kept] for row in rows]
+        if column in columns:
+            widths.pop(columns.index(column), None)
+    made = [[row[number] for number in widths] for row in rows]
     if name:
-        room = width - sum(widths[column] + GAP for column in widths if column != name)
-        at = list(widths).index(name)
+        room = width - sum(widths[number] + GAP for number in widths if number != named)
+        at = list(widths).index(named)
         names = shortened([row[at] for row in made], min(longest, max(8, room)))
         made = [[*row[:at], names[row[at]], *row[at + 1 :]] for row in made]
-    return list(widths), made
+    return [columns[number] for number in widths], made
