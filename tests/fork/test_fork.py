@@ -363,3 +363,20 @@ def test_a_relative_folder_stays_where_it_was(monkeypatch, tmp_path):
         assert sub.recv(timeout=60) == b"from the child"
         os.close(said)
         os.close(go)
+
+
+def test_a_recorder_stays_its_parents(tmp_path):
+    with penstock.publish("log:w") as pub, penstock.Archive(tmp_path / "a").record("log:w") as recorder:
+        pub.send(b"before")
+
+        def work(report, go):
+            recorder.stop()
+            with pytest.raises(penstock.Unsupported):
+                recorder.join()
+
+        child, said, leave = fork(work)
+        assert os.waitpid(child, 0)[1] == 0, line(said)
+        os.close(said)
+        os.close(leave)
+        pub.send(b"after")
+    assert [one.data for one in penstock.Archive(tmp_path / "a").replay("log:w")] == [b"before", b"after"]

@@ -250,12 +250,13 @@ def test_peers_are_counted(uri):
 
 @pytest.mark.parametrize("role", ["push", "pull", "pair", "request", "reply", "dealer", "router"])
 def test_every_role_pickles_with_its_options(uri, role):
-    options = {"name": "n", "codec": "json", "max_messages": 9, "linger": 3, "spin": 0.25}
-    with penstock.join(uri, role=role, **options) as end:
+    options = {"name": "n", "codec": "json", "max_messages": 9, "linger": 3}
+    spin = {} if role == "push" else {"spin": 0.25}
+    with penstock.join(uri, role=role, **options, **spin) as end:
         data, kept = pickle.dumps(end), (end._options, end._bind, type(end))
     with pickle.loads(data) as other:
         assert (other._options, other._bind, type(other)) == kept
-        assert (other.name, other.codec.kind, other._spin, other._role) == ("n", "json", 0.25, role)
+        assert (other.name, other.codec.kind, other._spin, other._role) == ("n", "json", spin.get("spin", 0), role)
 
 
 def test_options_are_checked(uri):
@@ -264,6 +265,8 @@ def test_options_are_checked(uri):
         {"role": "pair", "name": ""},
         {"role": "pair", "bind": 1},
         {"role": "pair", "spin": -1},
+        {"role": "push", "spin": 0.5},
+        {"role": "pair", "max_messages": 7, "options": {"rcvhwm": 4}},
     ):
         with pytest.raises(penstock.Invalid, match=list(wrong)[-1]):
             penstock.join(uri, **wrong)

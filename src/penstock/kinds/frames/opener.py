@@ -166,6 +166,8 @@ def _subscription(
         )
     level = ALWAYS if waits else NEVER if newest or when_slow is not None else unasked
     patience = math.inf if connect_timeout is None else seconds(connect_timeout, "connect_timeout")
+    if patience and requested.get("shape") is not None:
+        raise Invalid(f"{channel}: connect_timeout has no effect with a shape, as this subscription makes the channel")
     deadline = time.monotonic() + patience
     while True:
         try:

@@ -128,6 +128,8 @@ def open_socket(
         raise Invalid(f"{channel}: role is {role!r}: it must be one of {', '.join(SOCKETS)}")
     if name is not None and (not isinstance(name, str) or not 1 <= len(text_bytes(name, "name")) <= 255):
         raise Invalid(f"{channel}: name is {name!r}: it is text of 1 to 255 bytes")
+    if role == "push" and spin:
+        raise Invalid(f"{channel}: spin has no effect on a push, which receives nothing")
     return SOCKETS[role](
         channel,
         role,

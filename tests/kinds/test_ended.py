@@ -1,7 +1,6 @@
-"""Frames and open frames that have ended: their errors are the channel's, and nothing is lost in silence."""
+"""Handles and frames that have ended: their errors are the channel's, and nothing is lost in silence."""
 
 import inspect
-import os
 from unittest import mock
 
 import pytest
@@ -15,7 +14,7 @@ def test_a_frame_of_a_closed_publication_is_not_lost_in_silence():
             frame.commit()  # the end of the block has nothing to do
         with pub.acquire() as frame:
             frame.abort()
-        with pytest.raises(penstock.Closed, match="^frames:w: "), pub.acquire() as frame:
+        with pytest.raises(penstock.Closed, match=r"^frames:w: "), pub.acquire() as frame:
             frame.array[...] = 7
             pub.close()
         assert len(sub.poll()) == 1
@@ -34,28 +33,15 @@ def test_a_released_frame_has_no_array():
         assert "sequence" in dict(inspect.getmembers(frame))
 
 
+def test_a_subscription_that_makes_the_channel_waits_for_nobody():
+    with pytest.raises(penstock.Invalid, match=r"^frames:w: connect_timeout has no effect with a shape"):
+        penstock.subscribe("frames:w", shape=2, connect_timeout=5)
+    assert penstock.list_channels() == []
+
+
 @pytest.mark.parametrize("kind", ["log", "ring", "pipe", "sync"])
 def test_a_closed_subscription_polls_nothing_at_all(kind):
     with penstock.publish(f"{kind}:w"), penstock.subscribe(f"{kind}:w") as sub:
         assert sub.poll(0) == []
     with pytest.raises(penstock.Closed):
         sub.poll(0)
-
-
-def test_a_recorder_stays_its_parents(tmp_path):
-    with penstock.publish("log:w") as pub, penstock.Archive(tmp_path / "a").record("log:w") as recorder:
-        pub.send(b"before")
-        child = os.fork()
-        if not child:
-            status = 1
-            try:
-                recorder.stop()
-                try:
-                    recorder.join()
-                except penstock.Unsupported:
-                    status = 0
-            finally:
-                os._exit(status)
-        assert os.waitpid(child, 0)[1] == 0
-        pub.send(b"after")
-    assert [one.data for one in penstock.Archive(tmp_path / "a").replay("log:w")] == [b"before", b"after"]
