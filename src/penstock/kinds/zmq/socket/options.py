@@ -54,7 +54,9 @@ class ZmqOptions:
         if self.options is not None:
             object.__setattr__(self, "options", socket_options.check_options(self.options))
             if self.max_messages != MAX_MESSAGES and (both := {"sndhwm", "rcvhwm"} & set(self.options)):
-                raise Invalid(f"max_messages and {' and '.join(sorted(both))} of options set the same: give one of them")
+                raise Invalid(
+                    f"max_messages and {' and '.join(sorted(both))} of options set the same: give one of them"
+                )
 
     def apply(self, module: Any, socket: Any, channel: str, *, bind: bool, heartbeat: bool) -> None:
         """Sets them. `Invalid` if the keys do not fit the end, or libzmq has no CURVE: nothing is sent unencrypted then.
