@@ -256,7 +256,7 @@ def _count(several: _Several, limit: int | None, timeout: float | None, json: bo
         output.check_reader()
 
 
-def known(ask: Callable[[], int]) -> int | None:
+def known(ask: Callable[[], int | None]) -> int | None:
     """A count, or None where the kind does not count."""
     try:
         return ask()
