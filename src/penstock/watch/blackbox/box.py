@@ -23,6 +23,7 @@ from penstock.record.archive import Archive
 from penstock.record.write import retention
 from penstock.record.write.snapshot import Snapshot, SnapshotWish, check_wish
 from penstock.util import units
+from penstock.util.descriptors import SharedDescriptor
 from penstock.util.strict import Strict
 from penstock.watch.blackbox.calls import CallSocket
 from penstock.watch.blackbox.config import ANY, Config, Trigger, name_of
@@ -81,6 +82,7 @@ class BlackBox(Strict):
         self._told: dict[str, float] = {}
         self._stopped = False
         self._wakes = 0
+        self._wake_write: SharedDescriptor | None = None  # None: closed
         self._selector = selectors.DefaultSelector()
         self._open = contextlib.ExitStack()
         try:
@@ -94,9 +96,10 @@ class BlackBox(Strict):
 
     def _open_all(self) -> None:
         self._open.callback(self._selector.close)
-        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._wake_read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._open.callback(os.close, self._wake_read)
-        self._open.callback(os.close, self._wake_write)
+        self._wake_write = SharedDescriptor(write)
+        self._open.callback(setattr, self, "_wake_write", None)
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._on_wake)
         calls = self._open.enter_context(CallSocket())
         self._selector.register(calls.fileno(), selectors.EVENT_READ, lambda: self._on_calls(calls))
@@ -113,10 +116,14 @@ class BlackBox(Strict):
 
     # ---- what other threads call ----
 
-    def fire(self, name: str, note: str = "") -> None:
-        """Fires a trigger of this name. Safe in a signal's handler."""
+    def fire(self, name: str, note: str = "") -> bool:
+        """Fires a trigger of this name. Safe in a signal's handler: it takes no lock, and after `close` returns False, which such a handler
+        need not expect."""
+        if self._stopped:
+            return False
         self._asked.append(Firing(name, note, time.time_ns()))  # atomic: a handler may interrupt this thread
         self._wake()
+        return True
 
     @property
     def wakes(self) -> int:
@@ -136,8 +143,10 @@ class BlackBox(Strict):
         self.close()
 
     def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError, OSError):
-            os.write(self._wake_write, b"!")
+        write = self._wake_write  # held: its number stays this pipe's until the write is done
+        if write is not None:
+            with contextlib.suppress(OSError):  # it is full: the thread wakes anyway
+                os.write(write.fd, b"!")
 
     # ---- the thread ----
 
@@ -351,6 +360,7 @@ class BlackBox(Strict):
             log.warning("the black box could not remove old recordings: %s", error)
 
     def _end(self) -> None:
+        self._guarded(self._on_wake)  # what was fired just before `close` is written, too
         if self._running is not None:
             running = self._running
             running.thread.join()
