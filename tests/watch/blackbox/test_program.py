@@ -3,7 +3,13 @@
 import os
 import threading
 
+import pytest
 from watch.blackbox.boxes import Watched
+
+import penstock
+from penstock import blackbox
+from penstock.watch.blackbox.diary import DIARY
+from penstock.watch.blackbox.unfinished import Note
 
 QUIET = 'channels = ["*"]\nafter = "0s"\ncool_down = "0s"\n'
 
@@ -47,3 +53,77 @@ def test_close_beside_a_call_writes_nothing(tmp_path, monkeypatch):
         monkeypatch.setattr(os, "write", write)
         box.box.fire("it")
     assert close_all(files) == b""
+
+
+BAD = os.fsdecode(b"/data/\xff.bin")  # a file's name that is no UTF-8
+
+
+class Silent(Exception):
+    def __str__(self):
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    ("error", "note"),
+    [
+        (FileNotFoundError(BAD), r"FileNotFoundError: /data/\udcff.bin"),
+        (ValueError("\N{SNOWMAN}" * 2000), "ValueError: \N{SNOWMAN}"),
+        (Silent(), "Silent: <Silent whose str() raises ValueError>"),
+    ],
+)
+def test_every_exception_begins_a_snapshot(tmp_path, monkeypatch, error, note):
+    monkeypatch.setattr(threading, "excepthook", lambda given: None)
+
+    def fail():
+        raise error
+
+    with penstock.publish("log:a") as pub, Watched(tmp_path / "box", QUIET) as box:
+        pub.send(b"1")
+        blackbox.install()
+        try:
+            thread = threading.Thread(target=fail)
+            thread.start()
+            thread.join()
+        finally:
+            blackbox.uninstall()
+        box.wait("exception", 1)
+        box.wait_snapshots(1)
+    assert box.snapshots[0].recordings.keys() == {"log:a"}
+    assert note in box.firings[0].note
+
+
+def test_text_that_is_no_utf8_loses_no_firing(tmp_path):
+    with penstock.publish("log:a") as pub, Watched(tmp_path / "box", QUIET) as box:
+        pub.send(b"1")
+        box.box.fire("first")
+        assert penstock.trigger(BAD, BAD) == 1
+        box.box.fire(BAD, BAD)
+        escaped = r"/data/\udcff.bin"
+        box.wait("first", 1)
+        box.wait(escaped, 2)
+    rows = [one.data for one in penstock.Archive(tmp_path / "box").replay(DIARY)]
+    assert sum(row["count"] for row in rows if row["trigger"] == escaped and escaped in row["note"]) == 2
+    assert sum(row["count"] for row in rows if row["trigger"] == "first") == 1
+
+
+def test_note_that_cannot_be_written_costs_no_snapshot(tmp_path, monkeypatch):
+    def fail(*_):
+        raise ValueError
+
+    monkeypatch.setattr(Note, "write", fail)
+    with penstock.publish("log:a") as pub, Watched(tmp_path / "box", QUIET) as box:
+        pub.send(b"1")
+        box.box.fire("it")
+        box.wait_snapshots(1)
+    assert box.snapshots[0].recordings.keys() == {"log:a"}
+
+
+@pytest.mark.parametrize("given", [(5,), ("a", 5), ("",), ("a" * 65,), (None,)])
+def test_fire_checks_its_arguments(tmp_path, given):
+    with Watched(tmp_path / "box", QUIET) as box:
+        with pytest.raises(penstock.Invalid, match=r"^(name|note) is "):
+            box.box.fire(*given)
+        box.box.close()
+        with pytest.raises(penstock.Invalid):
+            box.box.fire(*given)
+    assert not box.counts

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import sys
 import threading
 from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, text_of
 from penstock.watch.blackbox.calls import trigger
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ _HOMES = {
 }
 
 EXCEPTION = "exception"
+NOTE_BYTES = 6000  # a call has room for it, its name and its numbers
 _before: list[Any] = []
 _lock = threading.Lock()
 
@@ -77,8 +79,11 @@ def uninstall() -> None:
 def _call(name: str, kind: type[BaseException], error: BaseException | None) -> None:
     if issubclass(kind, KeyboardInterrupt | SystemExit):
         return
+    note = f"{kind.__name__}: {text_of(error)}"[:2000]
+    while len(json.dumps(note)) > NOTE_BYTES:  # no Latin letters: each is longer
+        note = note[: len(note) // 2]
     with contextlib.suppress(PenstockError, OSError):
-        trigger(name, f"{kind.__name__}: {error}"[:2000])
+        trigger(name, note)
 
 
 def __getattr__(name: str) -> Any:

@@ -25,7 +25,7 @@ from penstock.record.write.snapshot import Snapshot, SnapshotWish, check_wish
 from penstock.util import units
 from penstock.util.descriptors import SharedDescriptor
 from penstock.util.strict import Strict
-from penstock.watch.blackbox.calls import CallSocket
+from penstock.watch.blackbox.calls import CallSocket, check_texts, escape_surrogates
 from penstock.watch.blackbox.config import ANY, Config, Trigger, name_of
 from penstock.watch.blackbox.diary import DIARY, NOTE_MAX, Diary, Firing, tell_result
 from penstock.watch.blackbox.members import Ended, MemberWatch
@@ -118,7 +118,8 @@ class BlackBox(Strict):
 
     def fire(self, name: str, note: str = "") -> bool:
         """Fires a trigger of this name. Safe in a signal's handler: it takes no lock, and after `close` returns False, which such a handler
-        need not expect."""
+        need not expect. `Invalid` for a name without 1 to 64 letters."""
+        check_texts(name, note)
         if self._stopped:
             return False
         self._asked.append(Firing(name, note, time.time_ns()))  # atomic: a handler may interrupt this thread
@@ -240,7 +241,8 @@ class BlackBox(Strict):
     # ---- snapshots ----
 
     def _fire(self, name: str, note: str, time_ns: int | None = None, count: int = 1) -> None:
-        firing = Firing(name, note[:NOTE_MAX], time.time_ns() if time_ns is None else time_ns, count)
+        name, note = escape_surrogates(name), escape_surrogates(note)[:NOTE_MAX]
+        firing = Firing(name, note, time.time_ns() if time_ns is None else time_ns, count)
         if (ended := self._running) is not None and ended.result is not None:
             self._guarded(lambda: self._finish(ended))
         if self._running is not None:
@@ -297,7 +299,7 @@ class BlackBox(Strict):
         note = None
         try:
             note = Note.write(self._archive.path, Begun(firing.trigger, firing.note, firing.time_ns, tries))
-        except OSError as error:  # the snapshot is worth a try
+        except Exception as error:  # the snapshot is worth a try
             log.warning("a snapshot that is killed will not be taken again: %s", error)
         end_ns = firing.time_ns + int(self._after * SECOND)
         self._running = _Running(thread, firing.time_ns, end_ns, firing, note)
