@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
+from penstock.channels.checks import callback
 from penstock.errors import PenstockError, SystemFailure
 from penstock.record.archive import Archive
 from penstock.record.write import retention
@@ -26,7 +27,7 @@ from penstock.util import units
 from penstock.util.descriptors import SharedDescriptor
 from penstock.util.strict import Strict
 from penstock.watch.blackbox.calls import CallSocket, check_texts, escape_surrogates
-from penstock.watch.blackbox.config import ANY, Config, Trigger, name_of
+from penstock.watch.blackbox.config import ANY, Config, Trigger, check, name_of
 from penstock.watch.blackbox.diary import DIARY, NOTE_MAX, Diary, Firing, tell_result
 from penstock.watch.blackbox.members import Ended, MemberWatch
 from penstock.watch.blackbox.messages import MessageWatch
@@ -58,6 +59,7 @@ class BlackBox(Strict):
     """Watches as its configuration says, until `close`. A context manager. Thread-safe.
 
     on_firing, on_snapshot: called in the box's thread for each firing, and for each snapshot or the error that ended it.
+    `Invalid` for a wrong argument, and for a configuration that `load` would refuse.
     """
 
     def __init__(
@@ -67,7 +69,9 @@ class BlackBox(Strict):
         on_firing: Callable[[Firing], None] | None = None,
         on_snapshot: Callable[[Snapshot | PenstockError], None] | None = None,
     ) -> None:
-        self._config = config
+        callback(on_firing, "on_firing")
+        callback(on_snapshot, "on_snapshot")
+        self._config = config = check(config)
         self._on_firing = on_firing or (lambda firing: None)
         self._on_snapshot = on_snapshot or (lambda done: None)
         self._before, self._after = config.seconds("before"), config.seconds("after")
