@@ -58,3 +58,22 @@ def test_a_server_is_read_in_every_way(uri):
         ends = threading.Timer(0.05, server.close)
         ends.start()
         server.serve(bytes.upper)
+
+
+def test_server_checks_its_arguments_before_it_waits(uri):
+    """With a request waiting, which is not lost."""
+    with penstock.join(uri, role="reply") as server, penstock.join(uri, role="request") as ask:
+        pending = ask.submit(b"a", timeout=5)
+        calls = server.serve, lambda *given: asyncio.run(server.serve_async(*given))
+        for call in calls:
+            for answer in (None, 5, "x"):
+                with pytest.raises(
+                    penstock.Invalid, match=r": serve(_async)?\(\): answer is .*: it must be a function"
+                ):
+                    call(answer)
+            with pytest.raises(TypeError, match=r": serve(_async)?\(\): count is a whole number, not str"):
+                call(bytes.upper, "1")
+            with pytest.raises(penstock.Invalid, match=r": serve(_async)?\(\): count is -1: it must be from 0"):
+                call(bytes.upper, -1)
+        server.serve(bytes.upper, 1)
+        assert pending.result(5) == b"A"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from penstock.channels.checks import deadline_of, limit_of
 from penstock.channels.interfaces import roles
-from penstock.channels.interfaces.patterns import Body, awaitable_of, failed, refusal, wrong_result
+from penstock.channels.interfaces.patterns import Body, awaitable_of, check_serve, failed, refusal, wrong_result
 from penstock.channels.waiting import loops
 from penstock.channels.waiting.long_waits import LongWait, untold
 from penstock.errors import (
@@ -262,7 +262,7 @@ class ZmqReplier(ZmqSocket, ZmqReceiving, _Replier):
         what is no message, `serve` raises the error: `TypeError` or `Invalid`, which names `answer`, for a wrong result. The peer gets a
         `ServerError` if it is a requester of this library. Other requesters wait for their timeout, as ZeroMQ cannot notify them.
         """
-        left = count
+        left = check_serve(self, "serve", answer, count)
         while left is None or left > 0:
             try:
                 request = self.recv()
@@ -286,7 +286,7 @@ class ZmqReplier(ZmqSocket, ZmqReceiving, _Replier):
 
     async def serve_async(self, answer: Callable[[Any], Awaitable[Body]], count: int | None = None) -> None:
         """Answers requests with the result of the coroutine `answer(body)`, in the running event loop, as `serve` does."""
-        left = count
+        left = check_serve(self, "serve_async", answer, count)
         while left is None or left > 0:
             try:
                 request = await self.recv_async()
