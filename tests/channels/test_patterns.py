@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 import pytest
 
@@ -77,3 +78,39 @@ def test_server_checks_its_arguments_before_it_waits(uri):
                 call(bytes.upper, -1)
         server.serve(bytes.upper, 1)
         assert pending.result(5) == b"A"
+
+
+def test_threads_share_an_iterator_of_a_handle(uri):
+    """Each message goes to one of them."""
+    with penstock.join(uri, role="router") as router, penstock.join(uri, role="dealer") as dealer:
+        messages, got = iter(router), []
+
+        def take():
+            for message in messages:
+                got.append(message.body)  # noqa: PERF401  (at once)
+
+        threads = [threading.Thread(target=take) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for number in range(30):
+            dealer.send([b"%d" % number, b"part"])
+        while len(got) < 30 and any(thread.is_alive() for thread in threads):
+            time.sleep(0.001)
+        assert sorted(int(body[0]) for body in got) == list(range(30))
+        router.close()
+        for thread in threads:
+            thread.join()
+
+
+def test_tasks_share_an_iterator_of_a_handle(uri):
+    async def two(router):
+        messages = aiter(router)
+        return await asyncio.gather(anext(messages), anext(messages))
+
+    with penstock.join(uri, role="router") as router, penstock.join(uri, role="dealer") as dealer:
+        for number in range(2):
+            dealer.send([b"%d" % number, b"part"])
+        assert sorted(one.body for one in asyncio.run(asyncio.wait_for(two(router), 60))) == [
+            [b"0", b"part"],
+            [b"1", b"part"],
+        ]

@@ -19,6 +19,7 @@ from penstock.export import export
 from penstock.export.mcap import export_mcap, import_mcap
 from penstock.record.format.archive_folder import ArchiveFolder
 from penstock.record.format.folder import GAP, RecordingFolder
+from penstock.record.read.replay import PassingOver
 
 T = 1 << 16
 
@@ -487,3 +488,32 @@ def test_a_full_disk_names_its_path_and_lets_a_purge_make_room(tmp_path, pub, fu
         assert archive.verify() == []
     finally:
         subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_second_thread_of_an_iterator_is_told(archive, pub):
+    """The one that is in a call goes on."""
+    got = []
+    with archive.record("log:a"):
+        following = archive.follow("log:a", timeout=60)
+        thread = threading.Thread(target=lambda: got.append(next(following).data))
+        thread.start()
+        while not following._found.gi_running:
+            assert thread.is_alive()
+        for call in (following.__next__, following.close):
+            with pytest.raises(penstock.Busy, match=r"^log:a: another thread is in a call of this iterator"):
+                call()
+        pub.send(b"1")
+        thread.join()
+    assert got == [b"1"]
+    assert [message.data for message in following] == []
+
+
+def test_error_of_a_callback_is_no_second_thread():
+    def fail():
+        yield penstock.record.Recorded(b"1", 0, 0, 0, 0)
+        raise ValueError("of the program")
+
+    found = PassingOver(1, fail())
+    assert next(found).data == b"1"
+    with pytest.raises(ValueError, match="of the program"):
+        next(found)
