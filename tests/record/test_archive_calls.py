@@ -1,6 +1,7 @@
 """Calls on archives: arguments of every kind, a process that changes its directory, truncation, repairs beside ending recorders."""
 
 import contextlib
+import errno
 import fcntl
 import multiprocessing
 import os
@@ -517,3 +518,30 @@ def test_error_of_a_callback_is_no_second_thread():
     assert next(found).data == b"1"
     with pytest.raises(ValueError, match="of the program"):
         next(found)
+
+
+@pytest.mark.parametrize("way", ["record", "process", "append", "snapshot"])
+def test_archive_that_was_moved_is_gone(archive, pub, way):
+    """It is not that its permissions are wrong."""
+    pub.send(b"1")
+    archive.append("log:b", [b"1"])
+    os.rename(archive.path, f"{archive.path}-moved")
+    calls = {
+        "record": lambda: archive.record("log:a"),
+        "process": lambda: archive.record("log:a", process=True),
+        "append": lambda: archive.append("log:b", [b"2"]),
+        "snapshot": lambda: archive.snapshot("log:a", before=60),
+    }
+    with pytest.raises(penstock.SystemFailure, match=r"recordings is gone: the archive was moved or removed") as raised:
+        calls[way]()
+    assert raised.value.errno == errno.ENOENT
+    assert penstock.Archive(f"{archive.path}-moved").append("log:b", [b"2"]).messages == 1
+
+
+def test_read_only_disk_of_an_archive_is_said(disk):
+    archive = penstock.Archive(disk / "archive")
+    archive.append("log:b", [b"1"])
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    with pytest.raises(penstock.SystemFailure, match=r"cannot be written: .*mount it writable") as raised:
+        archive.append("log:b", [b"2"])
+    assert raised.value.errno == errno.EROFS
