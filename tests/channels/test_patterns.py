@@ -114,3 +114,14 @@ def test_tasks_share_an_iterator_of_a_handle(uri):
             [b"0", b"part"],
             [b"1", b"part"],
         ]
+
+
+def test_requester_checks_its_retries(uri):
+    with penstock.join(uri, role="reply"), penstock.join(uri, role="request") as ask:
+        calls = [ask.request, lambda *given, **named: asyncio.run(ask.request_async(*given, **named))]
+        for call in calls + ([ask.submit] if uri.startswith("pipe") else []):
+            for retries in ("1", None, 1.5):
+                with pytest.raises(TypeError, match=r"\(\): retries is a whole number, not"):
+                    call(b"a", 0, retries=retries)
+            with pytest.raises(penstock.Invalid, match=r"\(\): retries is -1: it must be from 0"):
+                call(b"a", 0, retries=-1)

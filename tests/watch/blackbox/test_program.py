@@ -1,6 +1,7 @@
 """A black box in a program: what it does with late calls and with texts and arguments of any kind."""
 
 import os
+import sys
 import threading
 
 import pytest
@@ -127,3 +128,12 @@ def test_fire_checks_its_arguments(tmp_path, given):
         with pytest.raises(penstock.Invalid):
             box.box.fire(*given)
     assert not box.counts
+
+
+@pytest.mark.parametrize("name", [5, "", None, "a" * 65])
+def test_install_checks_the_name(name):
+    """Not with the first exception, whose call would be lost."""
+    before = sys.excepthook
+    with pytest.raises(penstock.Invalid, match=r"^name is "):
+        blackbox.install(name)
+    assert sys.excepthook is before

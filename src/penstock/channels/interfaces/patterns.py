@@ -146,6 +146,11 @@ def check_serve(handle: HasChannel, method: str, answer: Any, count: Any) -> int
     return None if count is None else counted(count, method, "count", handle)
 
 
+def check_retries(handle: HasChannel, method: str, retries: Any) -> int:
+    """How often a request is sent again at most. Errors as of `counted`."""
+    return retries if type(retries) is int and retries >= 0 else counted(retries, method, "retries", handle)
+
+
 def failed(function: Any, error: BaseException) -> str:
     """The error text for a requester, if the server's function raised."""
     return f"{name_of(function)} raised {type(error).__name__}: {text_of(error)}"

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError, text_of
-from penstock.watch.blackbox.calls import trigger
+from penstock.watch.blackbox.calls import check_texts, trigger
 
 if TYPE_CHECKING:
     from penstock.watch.blackbox.box import BlackBox
@@ -46,6 +46,7 @@ def install(name: str = EXCEPTION) -> None:
     """
     from penstock.watch.blackbox.process_end import ProcessEnd  # programs that only trigger need no multiprocessing
 
+    check_texts(name, "")
     with _lock:
         uninstall()
         before, before_thread = sys.excepthook, threading.excepthook
