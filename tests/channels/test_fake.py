@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import decimal
+import math
 import os
 import pickle
 import queue
@@ -120,6 +122,22 @@ def test_a_wait_ends_when_the_test_says_so_not_by_the_clock(fake):
         sub.recv(timeout=0)
     with pytest.raises(TimeoutError, match="0 threads"):
         step.await_waiting(timeout=0.01)
+
+
+def test_stepper_checks_its_arguments(fake):
+    _pub, _sub, step = fake
+    for timeout in (math.nan, -1, "1"):
+        with pytest.raises(penstock.Invalid, match=r"^fake:log:t: timeout is .*: it must be None or seconds"):
+            step.await_waiting(timeout=timeout)
+    for call in (step.await_waiting, step.deliver):
+        for count in ("1", None, 1.5):
+            with pytest.raises(TypeError, match=r"^fake:log:t: .*count is a whole number, not"):
+                call(count)
+        with pytest.raises(penstock.Invalid, match=r"^fake:log:t: .*count is -1: it must be from 0"):
+            call(-1)
+    with pytest.raises(penstock.TimedOut):
+        step.await_waiting(timeout=decimal.Decimal("0.01"))
+    step.await_waiting(0, None)
 
 
 def test_no_wait_means_no_wait(fake):

@@ -352,6 +352,17 @@ def test_awaited_polled_and_by_descriptor(archive, channel):
     source.end()
 
 
+def test_close_beside_a_call_writes_into_no_other_file(archive, channel, tmp_path):
+    """A call that another thread closes under it may be about to write to the descriptor, whose number is another file's by then."""
+    sub = penstock.subscribe(channel, start="earliest", archive=archive.path)
+    sub.close()
+    files = [open(tmp_path / f"file{number}", "w+b") for number in range(40)]  # noqa: SIM115
+    sub._tell()
+    assert b"".join(os.pread(file.fileno(), 8, 0) for file in files) == b""
+    for file in files:
+        file.close()
+
+
 def test_recordings_of_another_place_are_left_alone(archive, channel):
     """The same stream number at another port is another stream; the same port by another address is this one."""
     other = Source(archive, uri(free_port()))

@@ -1,6 +1,7 @@
 """Calls on archives: arguments of every kind, a process that changes its directory, truncation, repairs beside ending recorders."""
 
 import contextlib
+import errno
 import fcntl
 import multiprocessing
 import os
@@ -19,6 +20,7 @@ from penstock.export import export
 from penstock.export.mcap import export_mcap, import_mcap
 from penstock.record.format.archive_folder import ArchiveFolder
 from penstock.record.format.folder import GAP, RecordingFolder
+from penstock.record.read.replay import PassingOver
 
 T = 1 << 16
 
@@ -487,3 +489,59 @@ def test_a_full_disk_names_its_path_and_lets_a_purge_make_room(tmp_path, pub, fu
         assert archive.verify() == []
     finally:
         subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_second_thread_of_an_iterator_is_told(archive, pub):
+    """The one that is in a call goes on."""
+    got = []
+    with archive.record("log:a"):
+        following = archive.follow("log:a", timeout=60)
+        thread = threading.Thread(target=lambda: got.append(next(following).data))
+        thread.start()
+        while not following._found.gi_running:
+            assert thread.is_alive()
+        for call in (following.__next__, following.close):
+            with pytest.raises(penstock.Busy, match=r"^log:a: another thread is in a call of this iterator"):
+                call()
+        pub.send(b"1")
+        thread.join()
+    assert got == [b"1"]
+    assert [message.data for message in following] == []
+
+
+def test_error_of_a_callback_is_no_second_thread():
+    def fail():
+        yield penstock.record.Recorded(b"1", 0, 0, 0, 0)
+        raise ValueError("of the program")
+
+    found = PassingOver(1, fail())
+    assert next(found).data == b"1"
+    with pytest.raises(ValueError, match="of the program"):
+        next(found)
+
+
+@pytest.mark.parametrize("way", ["record", "process", "append", "snapshot"])
+def test_archive_that_was_moved_is_gone(archive, pub, way):
+    """It is not that its permissions are wrong."""
+    pub.send(b"1")
+    archive.append("log:b", [b"1"])
+    os.rename(archive.path, f"{archive.path}-moved")
+    calls = {
+        "record": lambda: archive.record("log:a"),
+        "process": lambda: archive.record("log:a", process=True),
+        "append": lambda: archive.append("log:b", [b"2"]),
+        "snapshot": lambda: archive.snapshot("log:a", before=60),
+    }
+    with pytest.raises(penstock.SystemFailure, match=r"recordings is gone: the archive was moved or removed") as raised:
+        calls[way]()
+    assert raised.value.errno == errno.ENOENT
+    assert penstock.Archive(f"{archive.path}-moved").append("log:b", [b"2"]).messages == 1
+
+
+def test_read_only_disk_of_an_archive_is_said(disk):
+    archive = penstock.Archive(disk / "archive")
+    archive.append("log:b", [b"1"])
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    with pytest.raises(penstock.SystemFailure, match=r"cannot be written: .*mount it writable") as raised:
+        archive.append("log:b", [b"2"])
+    assert raised.value.errno == errno.EROFS

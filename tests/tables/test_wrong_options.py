@@ -1,9 +1,12 @@
 """Tables with options, names and versions that are wrong: each error names the value and says what there is; nothing is written."""
 
+import functools
+
 import pytest
 
 import penstock
 from penstock import tables
+from penstock.spark import pipeline
 
 
 @pytest.fixture
@@ -32,6 +35,29 @@ def out(tmp_path):
 def test_a_wrong_option_is_told(out, tmp_path, call, options, error, text):
     with pytest.raises(error, match=text):
         getattr(tables, call)(tmp_path / "archive", tmp_path / "others", **options)
+    assert not (tmp_path / "others").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"every": -1}, "every is -1: it must be None or seconds"),
+        ({"every": "1s"}, "every is '1s': it must be"),
+        ({"every": float("nan")}, "every is nan: it must be"),
+        ({"until": 5}, "until is 5: it must be a function"),
+        ({"on_step": 5}, "on_step is 5: it must be a function"),
+    ],
+)
+def test_wrong_way_to_follow_is_told_before_tables_are_written(out, tmp_path, options, text):
+    for call in (tables.follow, functools.partial(pipeline.follow, None)):
+        with pytest.raises(penstock.Invalid, match=text):
+            call(tmp_path / "archive", tmp_path / "others", **options)
+    assert not (tmp_path / "others").exists()
+
+
+def test_progress_of_tables_is_a_function(out, tmp_path):
+    with pytest.raises(penstock.Invalid, match="progress is 5: it must be a function"):
+        pipeline.run(None, tmp_path / "archive", tmp_path / "others", progress=5)
     assert not (tmp_path / "others").exists()
 
 

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import IO
 
+from penstock.channels.checks import whole
 from penstock.channels.storage import files
 from penstock.channels.waiting.why.records import WaitingProcess
 from penstock.errors import Invalid
@@ -35,23 +36,24 @@ def install_stack_handler(signum: int = signal.SIGUSR2) -> None:
     """Lets `penstock why --stack` show the stacks of this process, also while its main thread is in a call that does not return.
 
     signum: the signal that asks for them; its earlier handler is replaced. Only this user's processes can ask. A forked child installs its own.
-    `Invalid` for a signal that cannot be caught. Call it in the main thread.
+    `Invalid` for anything but a signal that can be caught. Call it in the main thread.
     """
+    signum = whole(signum, "signum", 1, signal.NSIG - 1)
     found = processes.find(os.getpid())
     if found is None:
         raise Invalid("this process is not to be seen in /proc: its stacks cannot be asked for")
     folder = files.private_folder(FOLDER, create=True)
     _sweep(folder)
-    path = folder / f"{found.pid}.{found.start}.{int(signum)}.{secrets.token_hex(4)}"
+    path = folder / f"{found.pid}.{found.start}.{signum}.{secrets.token_hex(4)}"
     file = _locked(path)
     try:
         faulthandler.register(signum, file=file, all_threads=True)
     except (ValueError, RuntimeError, OSError) as error:
         file.close()
         path.unlink(missing_ok=True)
-        raise Invalid(f"signal {int(signum)} cannot be used for stacks: {error}") from error
-    before = _installed.get((found.pid, int(signum)))
-    _installed[found.pid, int(signum)] = path
+        raise Invalid(f"signal {signum} cannot be used for stacks: {error}") from error
+    before = _installed.get((found.pid, signum))
+    _installed[found.pid, signum] = path
     if before is not None:
         before.unlink(missing_ok=True)
 

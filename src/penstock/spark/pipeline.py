@@ -94,6 +94,7 @@ def follow(
     **options: Unpack[Given],
 ) -> Outcome:
     """Brings the tables up to date, and continues as messages arrive; see `penstock.tables.follow`."""
+    following.check_follow(every, until, on_step)
     with unlogged(), Pipeline(spark, archive, out, Options.given(options), own=own, progress=progress) as made:
         outcome = following.follow(made, every=every, until=until, on_step=on_step)
     made.check()

@@ -15,6 +15,7 @@ from penstock.util.extras import explain_missing
 with explain_missing("penstock.tables", extra="tables"):
     import pyarrow  # noqa: F401
 
+from penstock.tables.following import check_follow
 from penstock.tables.following import follow as _follow
 from penstock.tables.keep import Optimized, erase, optimize
 from penstock.tables.options import Given, Options, Outcome
@@ -51,6 +52,7 @@ def follow(
     seconds as it is given, and says whether to end; by default nothing but an error or an interrupt ends it. on_step: called after each
     step. Other options, and errors, as of `run`; what is left out is logged once.
     """
+    check_follow(every, until, on_step)
     with Pipeline(archive, out, Options.given(options)) as pipeline:
         outcome = _follow(pipeline, every=every, until=until, on_step=on_step)
     pipeline.check()

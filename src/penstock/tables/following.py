@@ -8,10 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from penstock.channels.checks import callback, seconds
 from penstock.record import ArchiveWatch
 from penstock.tables.options import Outcome
 from penstock.tables.pipeline import Pipeline
 from penstock.util.clock import SystemClock
+from penstock.util.units import LONGEST_SECONDS
 
 log = logging.getLogger("penstock")
 
@@ -34,6 +36,7 @@ def follow(
     for at most so many seconds as it is given, and says whether to end; by default nothing but an error or an interrupt ends it. on_step:
     called after each step. A step without news is not made. What is left out is logged once.
     """
+    every = check_follow(every, until, on_step)
     begun = time.monotonic()
     found: list[Outcome] = []
     told: set[str] = set()
@@ -68,6 +71,13 @@ def follow(
     computed = {own.name: own for one in found for own in one.own if own.is_new}
     own = tuple(one if one.error else computed.get(one.name, one) for one in found[-1].own)
     return replace(found[-1], own=own, seconds=time.monotonic() - begun, **sums)
+
+
+def check_follow(every: Any, until: Any, on_step: Any) -> float | None:
+    """The seconds between two looks. `Invalid` for a wrong argument of `follow`, before anything is written."""
+    callback(until, "until")
+    callback(on_step, "on_step")
+    return None if every is None else min(seconds(every, "every"), LONGEST_SECONDS)
 
 
 def _content(watch: ArchiveWatch) -> Any:

@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Unpack
 
+from penstock.channels.checks import callback
 from penstock.columns import contract as contracts
 from penstock.columns.contract import types
 from penstock.columns.contract.declared import begun, has_columns, inner, is_open
@@ -54,6 +55,7 @@ class Pipeline:
         engine: Engine | None = None,
         progress: Progress | None = None,
     ) -> None:
+        callback(progress, "progress")
         self.options, self.engine = options or Options(), engine or LocalEngine()
         self.progress = progress or (lambda what, done, count: None)
         self.place = Place.of(out)

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from penstock import errors
+from penstock.channels.checks import counted, deadline_of
 from penstock.channels.storage import memory
 from penstock.channels.uri.opener import TEST_ONLY, parse
 from penstock.channels.uri.value import AnyChannel, ChannelValue, Fake, Tested
@@ -107,9 +108,7 @@ class Stepper(Strict):
 
     def deliver(self, count: int = 1) -> None:
         """Delivers `count` more messages to every subscription of the channel."""
-        if count < 0:
-            raise errors.Invalid(f"count is {count}: it must be from 0 on")
-        self._gate.deliver(count)
+        self._gate.deliver(counted(count, "deliver", "count", self))
 
     def deliver_all(self) -> None:
         """Delivers all messages to every subscription, until the next `hold`."""
@@ -124,11 +123,11 @@ class Stepper(Strict):
         """How many threads wait for a message of this channel now."""
         return self._gate.waiting
 
-    def await_waiting(self, count: int = 1, timeout: float = 10) -> None:
-        """Waits until that many threads wait, and so cannot continue. TimeoutError after `timeout` seconds."""
-        deadline = time.monotonic() + timeout
+    def await_waiting(self, count: int = 1, timeout: float | None = 10) -> None:
+        """Waits until that many threads wait, and so cannot continue. `TimedOut` after `timeout` seconds; None: it waits for ever."""
+        count, deadline = counted(count, "await_waiting", "count", self), deadline_of(timeout, self)
         while self._gate.waiting < count:
-            if time.monotonic() > deadline:
+            if deadline is not None and time.monotonic() > deadline:
                 raise errors.TimedOut(f"{self.channel}: {self._gate.waiting} threads wait, not {count}")
             time.sleep(0.0005)
 

@@ -182,6 +182,16 @@ def test_zeromq_carries_bytes_and_the_codec_is_named():
         assert taken(sub, 1, there, here) == [{"n": 1}]
 
 
+def test_bridge_checks_its_arguments():
+    with penstock.publish("log:a"), penstock.Bridge("log:a", "log:b") as bridge:
+        for timeout in (-1, float("nan"), "1", True):
+            with pytest.raises(penstock.Invalid, match=r"timeout is .*: it must be None or seconds from 0"):
+                bridge.step(timeout)
+        with pytest.raises(penstock.Invalid, match="until is 5: it must be a function"):
+            bridge.run(5)
+        assert bridge.step(0) == 0
+
+
 def test_zeromq_that_nobody_hears_is_waited_for():
     """ZeroMQ drops such messages, and counts none. A subscription finds the bridge before the first one."""
     pytest.importorskip("zmq")

@@ -21,7 +21,7 @@ from penstock.kinds.udp import keys
 from penstock.record.serve import server
 from penstock.spark.parsing import definitions
 from penstock.util.files import served_files, user_files
-from penstock.watch.blackbox import toml_words
+from penstock.watch.blackbox import BlackBox, toml_words
 from penstock.watch.blackbox.config import Config, Trigger, load, read
 from penstock.watch.blackbox.expressions import Condition, MissingField
 
@@ -344,3 +344,74 @@ def test_an_archive_that_cannot_be_written_is_told_at_once(disk):
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
     with pytest.raises(penstock.Invalid, match=rf"archive: {disk} cannot be written: mount it writable, or name"):
         read(text, "box.toml")
+
+
+RATE, LATENCY = {"rate": "log:a"}, {"latency": "log:a", "above": 1}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"channels": []}, "channels is empty"),
+        ({"channels": ["zmq+tcp://a:1"]}, "it is not in shared memory"),
+        ({"channels": "robot/*"}, "channels is a text: it must be an array"),
+        ({"archive": 5}, "archive is a whole number: it must be a text"),
+        ({"before": 0}, "before is 0"),
+        ({"before": None}, "before is nothing"),
+        ({"drop_after": -1}, "drop_after is out of its range"),
+        ({"drop_after": np.nan}, "drop_after is out of its range"),
+        ({"pixels": "zstd"}, "pixels is a text: it must be true or false"),
+        ({"signal": 5}, "signal is a whole number"),
+        ({"longest": "1s", "after": "10s"}, "no snapshot may take less than after"),
+        ({"trigger": "x"}, "trigger is a text: it must be an array"),
+        ({"trigger": ["x"]}, "trigger 1 is a text: it must be a table"),
+        ({"trigger": None}, "trigger is nothing"),
+        ({"trigger": [Trigger()]}, "trigger 1: it has none of"),
+        ({"trigger": [Trigger(name=None, death="a")]}, "trigger 1, key name is nothing"),
+        ({"trigger": [Trigger(**RATE)]}, "rate needs above or below"),
+        ({"trigger": [Trigger(**RATE, above=1, quantile=0.5)]}, "quantile has no effect with rate"),
+        ({"trigger": [Trigger(**RATE, above=1, when="a")]}, "when has no effect with rate"),
+        ({"trigger": [Trigger(**RATE, below=np.nan)]}, "below is nan"),
+        ({"trigger": [Trigger(message="log:a")]}, "message needs when"),
+        ({"trigger": [Trigger(message="log:a", when="a", over=1)]}, "over has no effect with message"),
+        ({"trigger": [Trigger(silence="log:a")]}, "silence needs longer"),
+        ({"trigger": [Trigger(call="a", death="b")]}, "it has death and call"),
+        ({"trigger": [Trigger(**LATENCY, quantile=2)]}, "key quantile is out of its range"),
+    ],
+)
+def test_configuration_of_a_program_is_checked(tmp_path, given, said):
+    """As that of a file, before anything is watched."""
+    with pytest.raises(penstock.Invalid, match=r"^config: ") as raised:
+        BlackBox(Config(**{"archive": f"{tmp_path}/new", "channels": ["a/*"], **given}))
+    assert said in str(raised.value)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("config", [None, 5, {"archive": "a"}, Config])
+def test_only_a_config_is_one(config):
+    with pytest.raises(penstock.Invalid, match=r"^config is .*it must be a Config"):
+        BlackBox(config)
+
+
+def test_functions_of_a_box_are_checked(tmp_path):
+    config = Config(archive=str(tmp_path), channels=["a/*"], signal=False)
+    for name in ("on_firing", "on_snapshot"):
+        with pytest.raises(penstock.Invalid, match=rf"^{name} is 5: it must be a function"):
+            BlackBox(config, **{name: 5})
+    with BlackBox(config) as box:
+        assert box.fire("it")
+
+
+@pytest.mark.parametrize("path", [None, 5, 1.5, "a\0b", []])
+@pytest.mark.parametrize("reader", [load, server._certificate, npz_records])
+def test_only_a_path_is_one(reader, path):
+    """A number would be the descriptor of a file of the program."""
+    with pytest.raises(penstock.Invalid):
+        reader(path)
+
+
+def test_only_bytes_are_read_as_a_configuration():
+    with pytest.raises(penstock.Invalid, match=r"^box.toml: None is not the bytes"):
+        read(None, "box.toml")
+    with pytest.raises(penstock.Invalid, match="a trigger has none of"):
+        Trigger().watch

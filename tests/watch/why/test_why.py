@@ -453,6 +453,13 @@ def test_command_refuses_what_is_not_there(capsys: pytest.CaptureFixture[str]) -
     assert run_command(capsys, "log:nowhere", status=1).startswith("penstock: there is no channel log:nowhere")
 
 
+@pytest.mark.parametrize("signum", ["x", None, 1.5, True, 0, -1, 65, 1 << 70, signal.SIGKILL])
+def test_stack_handler_takes_a_signal_alone(signum: object) -> None:
+    """The error is `Invalid` for all else, and for a signal that cannot be caught."""
+    with pytest.raises(penstock.Invalid, match=r"sign(al|um)"):
+        penstock.install_stack_handler(signum)  # type: ignore[arg-type]
+
+
 @pytest.mark.slow
 def test_stack_of_the_culprit_by_its_handler(
     program: Callable[..., subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

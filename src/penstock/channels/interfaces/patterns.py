@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from penstock import codecs
-from penstock.channels.checks import counted, limit_of
+from penstock.channels.checks import HasChannel, counted, limit_of
 from penstock.channels.waiting import loops
 from penstock.channels.waiting.iteration import until_closed, until_closed_async
 from penstock.codecs import Codec
@@ -137,6 +137,18 @@ def name_of(function: Any) -> str:
     if not name:
         return text_of(function, repr)
     return f"{function.__module__}.{name}" if getattr(function, "__module__", None) else str(name)
+
+
+def check_serve(handle: HasChannel, method: str, answer: Any, count: Any) -> int | None:
+    """The number of requests that a server answers, before it takes any. `Invalid` if its function is none, and as `counted`."""
+    if not callable(answer):
+        raise Invalid(f"{handle.channel}: {method}(): answer is {text_of(answer, repr)}: it must be a function")
+    return None if count is None else counted(count, method, "count", handle)
+
+
+def check_retries(handle: HasChannel, method: str, retries: Any) -> int:
+    """How often a request is sent again at most. Errors as of `counted`."""
+    return retries if type(retries) is int and retries >= 0 else counted(retries, method, "retries", handle)
 
 
 def failed(function: Any, error: BaseException) -> str:

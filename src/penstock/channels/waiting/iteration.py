@@ -10,21 +10,27 @@ from penstock.errors import Closed, EndOfStream
 T = TypeVar("T")
 
 
-def until_closed(take: Callable[[], T]) -> Iterator[T]:
-    """The results of `take`, called again and again until it raises `Closed` or `EndOfStream`."""
-    while True:
+class until_closed(Iterator[T]):  # noqa: N801  (used as a function is)
+    """The results of `take`, called again and again until it raises `Closed` or `EndOfStream`. As thread-safe as `take`."""
+
+    def __init__(self, take: Callable[[], T]) -> None:
+        self._take = take
+
+    def __next__(self) -> T:
         try:
-            message = take()
+            return self._take()
         except (Closed, EndOfStream):
-            return
-        yield message
+            raise StopIteration from None
 
 
-async def until_closed_async(take: Callable[[], Awaitable[T]]) -> AsyncIterator[T]:
+class until_closed_async(AsyncIterator[T]):  # noqa: N801
     """The same for a `take` that is awaited."""
-    while True:
+
+    def __init__(self, take: Callable[[], Awaitable[T]]) -> None:
+        self._take = take
+
+    async def __anext__(self) -> T:
         try:
-            message = await take()
+            return await self._take()
         except (Closed, EndOfStream):
-            return
-        yield message
+            raise StopAsyncIteration from None

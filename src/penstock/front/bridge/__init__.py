@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Self
 
 from penstock import codecs
+from penstock.channels.checks import callback, deadline_of
 from penstock.channels.storage.discovery import ChannelDiscovery
 from penstock.channels.uri.channel import named
 from penstock.channels.uri.opener import parse
@@ -114,9 +116,9 @@ class Bridge:
         self._ways.append(made)
         made.begin()
 
-    def step(self, timeout: float = 0.05) -> int:
+    def step(self, timeout: float | None = 0.05) -> int:
         """Passes on what there is, after at most `timeout` seconds. Returns how many messages. Call it again and again."""
-        until = time.monotonic() + timeout
+        deadline = deadline_of(timeout)
         while True:
             for way in self._ways:
                 way.look()
@@ -128,7 +130,7 @@ class Bridge:
                     if self._settings.strict:
                         raise
                     route.fail(error)
-            left = until - time.monotonic()
+            left = math.inf if deadline is None else deadline - time.monotonic()
             if moved or left <= 0:
                 return moved
             self._wait(routes, left)
@@ -141,9 +143,10 @@ class Bridge:
         with contextlib.suppress(TooSlow):  # the route counts it
             wait(waits, seconds) if waits else time.sleep(seconds)
 
-    def run(self, until: Callable[[], object] = lambda: False) -> None:
+    def run(self, until: Callable[[], object] | None = None) -> None:
         """Steps until a function, which is called ten times a second, returns something true."""
-        while not until():
+        callback(until, "until")
+        while until is None or not until():
             self.step(LOOK_SECONDS)
 
     def progress(self) -> list[Bridged]:

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._native import core as _native
 from penstock.channels.interfaces import roles
-from penstock.channels.interfaces.patterns import Body, awaitable_of, decoded, failed, refusal, wrong_result
+from penstock.channels.interfaces.patterns import (
+    Body,
+    awaitable_of,
+    check_serve,
+    decoded,
+    failed,
+    refusal,
+    wrong_result,
+)
 from penstock.codecs import buffers, multipart
 from penstock.errors import (
     Closed,
@@ -57,6 +65,7 @@ class PipeReplier(ReceivingSocket[PipeRequest], _Replier):
         If `answer` raises, or returns a value that cannot be sent, the requester gets a `ServerError`, and `serve` raises the error: `TypeError` or
         `Invalid`, which names `answer`, for anything that is not a message, `TooLarge` for a message that is too large. `serve` can be called again.
         """
+        count = check_serve(self, "serve", answer, count)
         found: Found | None = None
         reply: Any
         pack, unpack, answer_and_take = self._pack, self._unpack, _native.pipe_answer
@@ -93,7 +102,7 @@ class PipeReplier(ReceivingSocket[PipeRequest], _Replier):
 
     async def serve_async(self, answer: Callable[[Any], Awaitable[Body]], count: int | None = None) -> None:
         """Answers each request with the result of the coroutine `answer(body)`, in the running event loop, as `serve` does."""
-        left = count
+        left = check_serve(self, "serve_async", answer, count)
         while left is None or left > 0:
             try:
                 request = await self.recv_async()

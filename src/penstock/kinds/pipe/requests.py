@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock._native import core as _native
 from penstock.channels.checks import deadline_of, limit_of
 from penstock.channels.interfaces import roles
-from penstock.channels.interfaces.patterns import Body
+from penstock.channels.interfaces.patterns import Body, check_retries
 from penstock.channels.waiting import awaiting, loops
 from penstock.channels.waiting.long_waits import LongWait
 from penstock.errors import (
@@ -118,6 +118,7 @@ class PipeRequester(Socket, _Requester):
         `Disconnected` if the server dies with the request, or if every server has left. With `retries`, another server is asked so many
         times instead: then the request may be done twice. With `retries` and a timeout it waits for the next server.
         """
+        retries = check_retries(self, "request", retries)
         deadline = None if timeout is None else deadline_of(timeout, self)
         requests = self._requests
         if requests.entries or self._forks != _forks or (self._gate is not None and self._gate.held):
@@ -157,10 +158,12 @@ class PipeRequester(Socket, _Requester):
 
     def submit(self, body: Body, timeout: float | None = None, *, retries: int = 0) -> PipePending:
         """Sends a request and does not wait for its reply. `TimedOut` if no server had room within `timeout` seconds."""
+        retries = check_retries(self, "submit", retries)
         return self._submit(body, retries, timeout)
 
     async def submit_async(self, body: Body, timeout: float | None = None, *, retries: int = 0) -> PipePending:
         """Sends a request as `submit` does, and waits for room in the running event loop. A cancelled task has sent nothing."""
+        retries = check_retries(self, "submit_async", retries)
         pending = self._create_pending(body, retries)
         await self._dispatch_async(pending, timeout, patient=timeout is not None)
         return pending
@@ -175,6 +178,7 @@ class PipeRequester(Socket, _Requester):
 
     async def request_async(self, body: Body, timeout: float | None = None, *, retries: int = 0) -> Any:
         """Sends a request and awaits its reply in the running event loop. Cancelling it forgets the request."""
+        retries = check_retries(self, "request_async", retries)
         pending = self._create_pending(body, retries)
         limit = limit_of(timeout, self)
         try:

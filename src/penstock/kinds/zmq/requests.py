@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from penstock.channels.checks import deadline_of, limit_of
 from penstock.channels.interfaces import roles
-from penstock.channels.interfaces.patterns import Body, awaitable_of, failed, refusal, wrong_result
+from penstock.channels.interfaces.patterns import (
+    Body,
+    awaitable_of,
+    check_retries,
+    check_serve,
+    failed,
+    refusal,
+    wrong_result,
+)
 from penstock.channels.waiting import loops
 from penstock.channels.waiting.long_waits import LongWait, untold
 from penstock.errors import (
@@ -102,6 +110,7 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
 
     def request(self, body: Body, timeout: float | None = None, *, retries: int = 0) -> Any:
         """Sends a request and waits for its reply. `TimedOut` after `timeout` seconds, for each of `retries` more attempts."""
+        retries = check_retries(self, "request", retries)
         for _ in range(retries):
             try:
                 return self.submit(body, timeout).result(timeout)
@@ -111,6 +120,7 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
 
     async def request_async(self, body: Body, timeout: float | None = None, *, retries: int = 0) -> Any:
         """`request` in the running event loop. Cancelling it forgets the request."""
+        retries = check_retries(self, "request_async", retries)
         limit = limit_of(timeout, self)
         while True:
             pending, frames = self._create_request(body)
@@ -262,7 +272,7 @@ class ZmqReplier(ZmqSocket, ZmqReceiving, _Replier):
         what is no message, `serve` raises the error: `TypeError` or `Invalid`, which names `answer`, for a wrong result. The peer gets a
         `ServerError` if it is a requester of this library. Other requesters wait for their timeout, as ZeroMQ cannot notify them.
         """
-        left = count
+        left = check_serve(self, "serve", answer, count)
         while left is None or left > 0:
             try:
                 request = self.recv()
@@ -286,7 +296,7 @@ class ZmqReplier(ZmqSocket, ZmqReceiving, _Replier):
 
     async def serve_async(self, answer: Callable[[Any], Awaitable[Body]], count: int | None = None) -> None:
         """Answers requests with the result of the coroutine `answer(body)`, in the running event loop, as `serve` does."""
-        left = count
+        left = check_serve(self, "serve_async", answer, count)
         while left is None or left > 0:
             try:
                 request = await self.recv_async()

@@ -102,11 +102,18 @@ class ArchiveFolder:
                 f"{self.path} is a copy that replicate made: record into another archive. If this one's source is gone, remove the "
                 f"file {COPY_OF} in it first"
             )
-        if not os.access(self.recordings, os.W_OK | os.X_OK, effective_ids=True):
-            raise SystemFailure(
-                errno.EACCES,
-                f"{self.recordings} cannot be written: record into a folder of your own, or change its permissions",
-            )
+        if os.access(self.recordings, os.W_OK | os.X_OK, effective_ids=True):
+            return
+        number, advice = errno.EACCES, "record into a folder of your own, or change its permissions"
+        try:
+            if os.statvfs(self.recordings).f_flag & os.ST_RDONLY:
+                number, advice = errno.EROFS, "record into another folder, or mount it writable"
+        except (FileNotFoundError, NotADirectoryError) as error:
+            gone = f"{self.recordings} is gone: the archive was moved or removed. Open it where it is now"
+            raise SystemFailure(error.errno, gone) from None
+        except OSError:  # a folder above it cannot be searched
+            pass
+        raise SystemFailure(number, f"{self.recordings} cannot be written: {advice}")
 
     def identity(self) -> str:
         """A name that no other archive has: 32 hexadecimal digits, in the file `id`, which is created on first use."""

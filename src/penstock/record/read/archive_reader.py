@@ -264,14 +264,14 @@ class ArchiveReader(Strict):
     ) -> Iterator[Recorded]:
         """Messages in their recorded order, decoded by the channel's codec unless `decode` is False.
 
-        speed: None as fast as they are read, 1.0 as they were sent, 2.0 twice as fast. since, until: as in `scan`. A message that
-        does not decode raises `DecodeError`; the next call of `next` continues behind it. Bytes that are missing in front of a message, also where
-        they are damaged, are in its `lost`. on_skip: called with a text for each damaged part that is left out.
-        `NotFound` if the recording is purged or truncated during the scan.
+        speed: None as fast as they are read, 1.0 as they were sent, 2.0 twice as fast. since, until: as in `scan`. A message that does not decode
+        raises `DecodeError`; the next call of `next` continues behind it. Missing bytes in front of a message, also damaged ones, are in its `lost`.
+        on_skip: called with a text for each part left out. `NotFound` if it is purged or truncated meanwhile, `Busy` for two threads at once.
         """
         flag(decode, "decode")
         callback(on_skip, "on_skip")
-        return replaying.PassingOver(self._replay(recording, start, end, since, until, speed, decode, on_skip))
+        found = self._replay(recording, start, end, since, until, speed, decode, on_skip)
+        return replaying.PassingOver(recording, found)
 
     def _replay(
         self,
@@ -380,7 +380,7 @@ class ArchiveReader(Strict):
         Iteration ends at the end of the recording, as with `subscribe(..., until_end=True)`: when no recorder writes the recording
         any more and everything in it was yielded, and everything in the recordings that continue it. Its channel may be gone by then. If the recorder
         died, a warning is logged. `TimedOut` if no message arrived for `timeout` seconds, or if another machine does not answer within them. A message
-        that does not decode raises `DecodeError`; the next call of `next` continues behind it.
+        that does not decode raises `DecodeError`; the next call of `next` continues behind it. `Busy` if two threads use one iterator at once.
         """
         limit = limit_of(timeout)
         if start is not None:
@@ -397,4 +397,4 @@ class ArchiveReader(Strict):
             return self._scan(folder, COLUMNS_REPLAYED, position, logged=logged)
 
         how = (scan, self._connector, self._clock, find, info.id, start, limit_of(timeout, info.channel))
-        return replaying.PassingOver(follow(*how))
+        return replaying.PassingOver(info.channel, follow(*how))

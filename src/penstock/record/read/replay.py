@@ -10,9 +10,10 @@ from penstock import codecs
 from penstock._native import core as _native
 from penstock.channels import handles
 from penstock.channels.uri.channel import parse
+from penstock.channels.uri.value import AnyChannel
 from penstock.codecs import multipart
 from penstock.codecs.frames import frame_options
-from penstock.errors import DecodeError, Invalid, Unsupported
+from penstock.errors import Busy, DecodeError, Invalid, Unsupported
 from penstock.record.format.types import Connector, Recorded, RecordingInfo
 from penstock.record.read.scan import Scanner, described
 from penstock.util.clock import Clock
@@ -30,20 +31,39 @@ class Source(NamedTuple):
 
 
 class PassingOver(Iterator[Recorded]):
-    """Yields the messages found, and raises the errors among them. The next call continues after an error."""
+    """Yields the messages found, and raises the errors among them. The next call continues after an error.
 
-    def __init__(self, found: Generator[Recorded | DecodeError, None, None]) -> None:
-        self._found = found
+    One thread at a time: `Busy` while another call is under way. recording: its number or its channel, for this error.
+    """
+
+    def __init__(self, recording: int | AnyChannel, found: Generator[Recorded | DecodeError, None, None]) -> None:
+        self._recording, self._found = recording, found
 
     def __next__(self) -> Recorded:
-        one = next(self._found)
+        try:
+            one = next(self._found)
+        except ValueError as error:
+            self._raise_busy(error)
+            raise
         if isinstance(one, DecodeError):
             raise one
         return one
 
     def close(self) -> None:
         """Ends it, and closes the files that it held open."""
-        self._found.close()
+        try:
+            self._found.close()
+        except ValueError as error:
+            self._raise_busy(error)
+            raise
+
+    def _raise_busy(self, error: ValueError) -> None:
+        """`Busy` if this is the error of a generator that runs already, which none of its frames has raised."""
+        if type(error) is ValueError and error.__traceback__ is not None and error.__traceback__.tb_next is None:
+            name = f"recording {self._recording}" if isinstance(self._recording, int) else self._recording
+            raise Busy(
+                f"{name}: another thread is in a call of this iterator: give each thread one of its own, or a lock"
+            ) from None
 
 
 def messages(batch: pa.RecordBatch, codec: codecs.Codec, channel: str) -> Iterator[Recorded | DecodeError]:

@@ -22,13 +22,14 @@ _KINDS = {
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """The bytes of a file. `Invalid` for a FIFO, a device, a folder, a socket, and for more than `MOST` bytes. `OSError` as of `open`."""
+    path = _text_of(path)
     _check(path, os.stat(path).st_mode)  # to open a device may do something
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     with os.fdopen(fd, "rb") as file:
         _check(path, os.fstat(fd).st_mode)
         found = file.read(MOST + 1)
     if len(found) > MOST:
-        raise Invalid(f"{os.fspath(path)} has more than {MOST:,} bytes: it is no configuration, name another file")
+        raise Invalid(f"{path} has more than {MOST:,} bytes: it is no configuration, name another file")
     return found
 
 
@@ -39,14 +40,26 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 def check(path: str | os.PathLike[str]) -> None:
     """`Invalid` if something is there that is no regular file, before a reader opens it by its name."""
+    path = _text_of(path)
     if os.path.exists(path):
         _check(path, os.stat(path).st_mode)
 
 
-def _check(path: str | os.PathLike[str], mode: int) -> None:
+def _text_of(path: str | os.PathLike[str]) -> str:
+    """A path's text. `Invalid` for anything else: a number would be a descriptor."""
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        raise Invalid(f"the file is {path!r}: it must be a path") from None
+    if "\0" in text:
+        raise Invalid(f"the file is {text!r}: a path cannot contain a NUL")
+    return text
+
+
+def _check(path: str, mode: int) -> None:
     if not stat.S_ISREG(mode):
         kind = _KINDS.get(stat.S_IFMT(mode), "no file")
-        raise Invalid(f"{os.fspath(path)} is {kind}: name a regular file (copy what it gives into one)")
+        raise Invalid(f"{path} is {kind}: name a regular file (copy what it gives into one)")
 
 
 __all__ = ["MOST", "check", "read_bytes", "read_text"]

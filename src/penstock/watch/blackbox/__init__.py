@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import sys
 import threading
 from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import PenstockError
-from penstock.watch.blackbox.calls import trigger
+from penstock.errors import PenstockError, text_of
+from penstock.watch.blackbox.calls import check_texts, trigger
 
 if TYPE_CHECKING:
     from penstock.watch.blackbox.box import BlackBox
@@ -31,6 +32,7 @@ _HOMES = {
 }
 
 EXCEPTION = "exception"
+NOTE_BYTES = 6000  # a call has room for it, its name and its numbers
 _before: list[Any] = []
 _lock = threading.Lock()
 
@@ -44,6 +46,7 @@ def install(name: str = EXCEPTION) -> None:
     """
     from penstock.watch.blackbox.process_end import ProcessEnd  # programs that only trigger need no multiprocessing
 
+    check_texts(name, "")
     with _lock:
         uninstall()
         before, before_thread = sys.excepthook, threading.excepthook
@@ -77,8 +80,11 @@ def uninstall() -> None:
 def _call(name: str, kind: type[BaseException], error: BaseException | None) -> None:
     if issubclass(kind, KeyboardInterrupt | SystemExit):
         return
+    note = f"{kind.__name__}: {text_of(error)}"[:2000]
+    while len(json.dumps(note)) > NOTE_BYTES:  # no Latin letters: each is longer
+        note = note[: len(note) // 2]
     with contextlib.suppress(PenstockError, OSError):
-        trigger(name, f"{kind.__name__}: {error}"[:2000])
+        trigger(name, note)
 
 
 def __getattr__(name: str) -> Any:

@@ -18,14 +18,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
+from penstock.channels.checks import callback
 from penstock.errors import PenstockError, SystemFailure
 from penstock.record.archive import Archive
 from penstock.record.write import retention
 from penstock.record.write.snapshot import Snapshot, SnapshotWish, check_wish
 from penstock.util import units
+from penstock.util.descriptors import SharedDescriptor
 from penstock.util.strict import Strict
-from penstock.watch.blackbox.calls import CallSocket
-from penstock.watch.blackbox.config import ANY, Config, Trigger, name_of
+from penstock.watch.blackbox.calls import CallSocket, check_texts, escape_surrogates
+from penstock.watch.blackbox.config import ANY, Config, Trigger, check, name_of
 from penstock.watch.blackbox.diary import DIARY, NOTE_MAX, Diary, Firing, tell_result
 from penstock.watch.blackbox.members import Ended, MemberWatch
 from penstock.watch.blackbox.messages import MessageWatch
@@ -57,6 +59,7 @@ class BlackBox(Strict):
     """Watches as its configuration says, until `close`. A context manager. Thread-safe.
 
     on_firing, on_snapshot: called in the box's thread for each firing, and for each snapshot or the error that ended it.
+    `Invalid` for a wrong argument, and for a configuration that `load` would refuse.
     """
 
     def __init__(
@@ -66,7 +69,9 @@ class BlackBox(Strict):
         on_firing: Callable[[Firing], None] | None = None,
         on_snapshot: Callable[[Snapshot | PenstockError], None] | None = None,
     ) -> None:
-        self._config = config
+        callback(on_firing, "on_firing")
+        callback(on_snapshot, "on_snapshot")
+        self._config = config = check(config)
         self._on_firing = on_firing or (lambda firing: None)
         self._on_snapshot = on_snapshot or (lambda done: None)
         self._before, self._after = config.seconds("before"), config.seconds("after")
@@ -81,6 +86,7 @@ class BlackBox(Strict):
         self._told: dict[str, float] = {}
         self._stopped = False
         self._wakes = 0
+        self._wake_write: SharedDescriptor | None = None  # None: closed
         self._selector = selectors.DefaultSelector()
         self._open = contextlib.ExitStack()
         try:
@@ -94,9 +100,10 @@ class BlackBox(Strict):
 
     def _open_all(self) -> None:
         self._open.callback(self._selector.close)
-        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._wake_read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._open.callback(os.close, self._wake_read)
-        self._open.callback(os.close, self._wake_write)
+        self._wake_write = SharedDescriptor(write)
+        self._open.callback(setattr, self, "_wake_write", None)
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._on_wake)
         calls = self._open.enter_context(CallSocket())
         self._selector.register(calls.fileno(), selectors.EVENT_READ, lambda: self._on_calls(calls))
@@ -113,10 +120,15 @@ class BlackBox(Strict):
 
     # ---- what other threads call ----
 
-    def fire(self, name: str, note: str = "") -> None:
-        """Fires a trigger of this name. Safe in a signal's handler."""
+    def fire(self, name: str, note: str = "") -> bool:
+        """Fires a trigger of this name. Safe in a signal's handler: it takes no lock, and after `close` returns False, which such a handler
+        need not expect. `Invalid` for a name without 1 to 64 letters."""
+        check_texts(name, note)
+        if self._stopped:
+            return False
         self._asked.append(Firing(name, note, time.time_ns()))  # atomic: a handler may interrupt this thread
         self._wake()
+        return True
 
     @property
     def wakes(self) -> int:
@@ -136,8 +148,10 @@ class BlackBox(Strict):
         self.close()
 
     def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError, OSError):
-            os.write(self._wake_write, b"!")
+        write = self._wake_write  # held: its number stays this pipe's until the write is done
+        if write is not None:
+            with contextlib.suppress(OSError):  # it is full: the thread wakes anyway
+                os.write(write.fd, b"!")
 
     # ---- the thread ----
 
@@ -231,7 +245,8 @@ class BlackBox(Strict):
     # ---- snapshots ----
 
     def _fire(self, name: str, note: str, time_ns: int | None = None, count: int = 1) -> None:
-        firing = Firing(name, note[:NOTE_MAX], time.time_ns() if time_ns is None else time_ns, count)
+        name, note = escape_surrogates(name), escape_surrogates(note)[:NOTE_MAX]
+        firing = Firing(name, note, time.time_ns() if time_ns is None else time_ns, count)
         if (ended := self._running) is not None and ended.result is not None:
             self._guarded(lambda: self._finish(ended))
         if self._running is not None:
@@ -288,7 +303,7 @@ class BlackBox(Strict):
         note = None
         try:
             note = Note.write(self._archive.path, Begun(firing.trigger, firing.note, firing.time_ns, tries))
-        except OSError as error:  # the snapshot is worth a try
+        except Exception as error:  # the snapshot is worth a try
             log.warning("a snapshot that is killed will not be taken again: %s", error)
         end_ns = firing.time_ns + int(self._after * SECOND)
         self._running = _Running(thread, firing.time_ns, end_ns, firing, note)
@@ -351,6 +366,7 @@ class BlackBox(Strict):
             log.warning("the black box could not remove old recordings: %s", error)
 
     def _end(self) -> None:
+        self._guarded(self._on_wake)  # what was fired just before `close` is written, too
         if self._running is not None:
             running = self._running
             running.thread.join()

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from penstock.channels.storage import access, files
-from penstock.errors import Invalid, NotFound, SystemFailure, TimedOut
+from penstock.errors import Invalid, NotFound, SystemFailure, TimedOut, text_of
 
 FOLDER = ".blackbox"
 LONGEST = 8000  # bytes of a datagram
@@ -31,11 +31,7 @@ def trigger(name: str, note: str = "") -> int:
     name: what the trigger is called in the snapshot; where a configuration names calls, only those it names begin one. note: a text of
     at most about 4,000 letters. Does not wait for the snapshot. `TimedOut` if a black box takes no call for a second. Safe in any thread.
     """
-    for text, what in ((name, "name"), (note, "note")):
-        if not isinstance(text, str):
-            raise Invalid(f"{what} is {text!r}: it must be a text")
-    if not name.strip() or len(name) > NAME_MAX:
-        raise Invalid(f"name is {name!r}: it must have 1 to {NAME_MAX} letters")
+    check_texts(name, note)
     call = {"name": name, "note": note, "pid": os.getpid(), "time_ns": time.time_ns()}
     raw = json.dumps(call).encode(errors="backslashreplace")
     if len(raw) > LONGEST:
@@ -50,6 +46,20 @@ def trigger(name: str, note: str = "") -> int:
     if late:
         raise TimedOut(f"the black box of process {', '.join(late)} takes no calls: it is stopped, or very busy")
     return heard
+
+
+def check_texts(name: Any, note: Any) -> None:
+    """`Invalid` unless these are a trigger's name and its note."""
+    for text, what in ((name, "name"), (note, "note")):
+        if not isinstance(text, str):
+            raise Invalid(f"{what} is {text_of(text, repr)}: it must be a text")
+    if not name.strip() or len(name) > NAME_MAX:
+        raise Invalid(f"name is {name!r}: it must have 1 to {NAME_MAX} letters")
+
+
+def escape_surrogates(text: str) -> str:
+    """The text as UTF-8 can have it. File names that are no UTF-8 have halves of characters, and so have errors that name them."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _send(path: str, raw: bytes) -> bool:
@@ -118,7 +128,8 @@ class CallSocket:
                 return found
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 call = json.loads(raw)
-                found.append({name: kind(call[name]) for name, kind in (("name", str), ("note", str), ("pid", int))})
+                texts = {name: escape_surrogates(str(call[name])) for name in ("name", "note")}
+                found.append({**texts, "pid": int(call["pid"])})
 
     def close(self) -> None:
         """Ends listening. Safe to call twice."""

@@ -16,7 +16,7 @@ import msgspec
 
 from penstock.channels.uri.channel import parse
 from penstock.channels.uri.wildcards import check_patterns, is_pattern, may_match
-from penstock.errors import Invalid, NotFound, PenstockError, SystemFailure
+from penstock.errors import Invalid, NotFound, PenstockError, SystemFailure, text_of
 from penstock.util import units
 from penstock.util.files import storage, user_files
 from penstock.watch.blackbox import toml_words
@@ -85,8 +85,11 @@ class Trigger(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
 
     @property
     def watch(self) -> str:
-        """What is watched: one of `WATCHES`."""
-        return next(word for word in WATCHES if getattr(self, word) is not None)
+        """What is watched: one of `WATCHES`. `Invalid` if nothing is."""
+        for word in WATCHES:
+            if getattr(self, word) is not None:
+                return word
+        raise Invalid(f"a trigger has none of {', '.join(WATCHES)}: give one of them")
 
     @property
     def target(self) -> str:
@@ -131,12 +134,31 @@ def load(path: str | os.PathLike[str]) -> Config:
 
 def read(raw: bytes, place: str) -> Config:
     """The configuration in these bytes. place: their file, for errors."""
+    if not isinstance(raw, bytes | bytearray):
+        raise Invalid(f"{place}: {text_of(raw, repr):.200} is not the bytes of a configuration")
     try:
         found = tomllib.loads(raw.decode())
     except UnicodeDecodeError as error:
         raise Invalid(f"{place}: byte {error.start} is not UTF-8, which TOML is written in") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise Invalid(f"{place} is not TOML: {error or 'it is nested too deeply'}") from None
+    config = _convert(found, place)
+    if not config.trigger and not config.signal:  # a program has `fire`
+        raise Invalid(f"{place}: there is no trigger, and signal is false: nothing could begin a snapshot")
+    return config
+
+
+def check(config: Any) -> Config:
+    """A configuration that a program has made, checked as `read` checks one. `Invalid` if it has a mistake, or is something else."""
+    if not isinstance(config, Config):
+        raise Invalid(f"config is {text_of(config, repr):.200}: it must be a Config, as load(path) returns one")
+    found = msgspec.structs.asdict(config)
+    if isinstance(config.trigger, list | tuple):
+        found["trigger"] = [msgspec.structs.asdict(one) if isinstance(one, Trigger) else one for one in config.trigger]
+    return _convert(found, "config")
+
+
+def _convert(found: dict[str, Any], place: str) -> Config:
     try:
         config = msgspec.convert(found, Config)
     except msgspec.ValidationError as error:
@@ -192,8 +214,6 @@ def _check(config: Config) -> None:
         if name in seen:
             raise Invalid(f"trigger {number}: another trigger is called {name!r}: give each a name of its own")
         seen.add(name)
-    if not config.trigger and not config.signal:
-        raise Invalid("there is no trigger, and signal is false: nothing could begin a snapshot")
 
 
 def _check_writable(archive: Path) -> None:

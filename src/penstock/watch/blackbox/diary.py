@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from penstock.errors import PenstockError
 from penstock.record.archive import Archive
 from penstock.record.write.snapshot import Snapshot
+from penstock.watch.blackbox.calls import escape_surrogates
 
 log = logging.getLogger("penstock")
 
@@ -52,7 +53,7 @@ class Diary:
 
     def add_outcome(self, firing: Firing, text: str) -> None:
         """Has it written what became of the snapshot that a firing began."""
-        outcome = text[:NOTE_MAX]
+        outcome = escape_surrogates(text)[:NOTE_MAX]
         self.add(Firing(firing.trigger, firing.note, time.time_ns(), 0, snapshot=True, outcome=outcome))
 
     def has(self, firing: Firing) -> bool:

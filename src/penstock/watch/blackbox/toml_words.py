@@ -25,6 +25,7 @@ _VALUES = {  # values of messages
     **WORDS,
     "bool": "a truth value",
     "NoneType": "nothing",
+    "null": "nothing",
     "bytes": "bytes",
     "dict": "a table",
     "list": "an array",

@@ -25,6 +25,7 @@ from penstock.codecs import Codec
 from penstock.errors import Closed, DecodeError, PenstockError, TimedOut, TooSlow, Unsupported
 from penstock.kinds.udp.history.losses import Joined, Losses
 from penstock.kinds.udp.history.recorded import END, Asking, History, Key, Unread
+from penstock.util.descriptors import SharedDescriptor
 from penstock.util.patient_calls import ASK_SECONDS
 
 if TYPE_CHECKING:
@@ -64,9 +65,11 @@ class HistorySubscription(Subscription[Message]):
         self._looked, self._losses, self._unread = float("-inf"), Losses(live), Unread(history if whole else None)
         self._rest: dict[Key, int] | None = None  # `_after`, when the archive was asked for the rest
         self._whole = whole
-        self._poller, self._signal = select.epoll(), os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        signal = SharedDescriptor(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+        self._poller = select.epoll()
+        self._signal: SharedDescriptor | None = signal  # None: closed
         self._poller.register(live.fileno(), select.EPOLLIN)
-        self._poller.register(self._signal, select.EPOLLIN)
+        self._poller.register(signal.fd, select.EPOLLIN)
         self._task = Asking(self._everything) if whole else None
         self._tell()
 
@@ -214,7 +217,7 @@ class HistorySubscription(Subscription[Message]):
         self._live.close()
         if not self._poller.closed:
             self._poller.close()
-            os.close(self._signal)
+            self._signal = None  # another thread may be about to write to it
 
     def __reduce__(self) -> NoReturn:
         raise Unsupported(f"{self.channel}: with archive=, a subscription is not pickled: open it where it is read")
@@ -386,8 +389,11 @@ class HistorySubscription(Subscription[Message]):
 
     def _tell(self) -> None:
         """Makes the descriptor readable while there is something besides the live stream."""
+        signal = self._signal
+        if signal is None:  # closed by another thread
+            return
         if self._task is not None:
-            os.eventfd_write(self._signal, 1)
+            os.eventfd_write(signal.fd, 1)
         else:
             with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self._signal)
+                os.eventfd_read(signal.fd)
