@@ -55,3 +55,14 @@ def test_what_is_no_address_is_told(archive):
     for given in (5, "here", "127.0.0.1:70000"):
         with pytest.raises(penstock.Invalid, match="it must be HOST:PORT"):
             archive.serve(given)
+
+
+def test_objects_of_an_archive_refuse_other_attributes(archive, tmp_path):
+    pytest.importorskip("pyarrow.parquet")
+    pytest.importorskip("pyarrow.flight")
+    penstock.dataset(archive.path, tmp_path / "set", align="log:imu")
+    opened = penstock.open_dataset(tmp_path / "set")
+    with archive.serve("127.0.0.1:0") as server:
+        for one in (penstock.record.Pace(), archive.scan("log:imu"), opened, penstock.live_dataset("log:imu"), server):
+            with pytest.raises(AttributeError, match="has no attribute 'speed' to set"):
+                one.speed = 2

@@ -29,6 +29,7 @@ from penstock.tables.lake.syntax import Query, parse
 from penstock.tables.options import Span
 from penstock.util.extras import explain_missing
 from penstock.util.files.storage import where
+from penstock.util.strict import Strict
 from penstock.util.units import interval, seconds
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def _parsed(engine: duck.Engine, query: str) -> Query:
         return parse(connection, query)
 
 
-class Lake:
+class Lake(Strict):
     """Streams of shared memory, of an archive and of tables, as one. Made by `penstock.lake`. Any thread; no channel is open between two calls."""
 
     def __init__(
