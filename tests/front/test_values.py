@@ -49,6 +49,16 @@ def test_a_value_equals_another_of_the_same_call(value):
     assert value != dataclasses.replace(value, name=value.name[:-1] + "9")
 
 
+@pytest.mark.parametrize("make", [lambda: penstock.array("f4", (2, 3)), lambda: penstock.objects(Imu, "msgpack")])
+def test_a_value_compares_by_what_its_codec_is(make):
+    value, again = penstock.Log("a", make()), penstock.Log("a", make())
+    for other in (again, pickle.loads(pickle.dumps(value))):
+        assert other == value
+        assert hash(other) == hash(value)
+    assert value != penstock.Log("a", penstock.array("f4", (3, 2)))
+    assert value != penstock.Log("a", penstock.objects(Imu))
+
+
 def test_a_value_cannot_change(value):
     with pytest.raises(dataclasses.FrozenInstanceError):
         value.name = "b"
