@@ -168,3 +168,82 @@ def test_archives_take_values(tmp_path):
     with penstock.subscribe(again, start="earliest") as sub:
         assert archive.replay_onto(imu, again) == 3
         assert [message.t for message in sub.poll()] == [0, 1, 2]
+
+
+SMALL = penstock.Log("small", "msgpack", capacity="128KiB")
+
+
+@pytest.fixture
+def archive(tmp_path):
+    """An archive with a message of log:a, whose codec is json."""
+    archive = penstock.Archive(tmp_path / "a")
+    with penstock.publish("log:a", codec="json") as pub, archive.record("log:a"):
+        pub.send({"n": 1})
+    return archive
+
+
+def test_a_replay_makes_its_target_as_the_value_says(archive):
+    target = penstock.Log("b", dict, capacity="128KiB")
+    assert archive.replay_onto("log:a", channel(target, start_position=1 << 20)) == 1
+    assert penstock.inspect("log:b").position > 1 << 20
+    assert archive.play(onto={"log:a": penstock.Log("c", capacity="128KiB")}).total == 1
+    assert [penstock.inspect(uri).capacity for uri in ("log:b", "log:c")] == [128 << 10] * 2
+    for call in (lambda: archive.replay_onto("log:a", SMALL), lambda: archive.play(onto={"log:a": SMALL})):
+        with pytest.raises(
+            penstock.Mismatch, match=r"log:small is given with codec=.*msgpack.*json.*: leave codec out"
+        ):
+            call()
+    with pytest.raises(penstock.Mismatch, match="log:small is given with codec="):
+        archive.play(onto="again/", clock=SMALL)
+    assert not penstock.list_channels("log:small")
+
+
+def test_a_bridge_passes_the_options_of_values():
+    with penstock.publish("log:a", codec="msgpack") as pub, penstock.Bridge("log:a", SMALL) as bridge:
+        pub.send({"n": 1})
+        assert bridge.step(20) == 1
+        assert penstock.inspect("log:small").capacity == 128 << 10
+    with penstock.publish("log:j", codec="json") as pub:
+        with pytest.raises(penstock.Mismatch, match="codec"):
+            penstock.Bridge(penstock.Log("j", "msgpack"), "log:k")
+        with penstock.Bridge("log:j", penstock.Log("l", "msgpack")) as bridge, pytest.raises(penstock.Mismatch):
+            pub.send({"n": 1})
+            bridge.step(20)
+
+
+@pytest.mark.parametrize(
+    "value", [penstock.Log("a", "msgpack"), penstock.Log("a", dict, capacity="128KiB"), penstock.Fake(SMALL)], ids=repr
+)
+def test_a_recorder_refuses_a_value_that_its_channel_is_not(value, tmp_path):
+    archive = penstock.Archive(tmp_path / "a")
+    with (
+        penstock.publish(str(value), codec="json"),
+        pytest.raises(penstock.Mismatch, match=r"exists with|codec"),
+    ):
+        archive.record(iter([value]))
+    assert not archive.list()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        SMALL,
+        penstock.Ring("a", dict),
+        penstock.Sync("a", dict),
+        penstock.Frames("a", shape=(2,)),
+        penstock.Pipe("a", dict),
+    ],
+    ids=str,
+)
+def test_a_recorder_decides_a_channel_that_nobody_made(value, tmp_path):
+    with penstock.Archive(tmp_path / "a").record(value):
+        with pytest.raises(penstock.Mismatch):
+            penstock.publish(str(value), **({"shape": (3,)} if str(value).startswith("frames") else {"codec": "bytes"}))
+        penstock.publish(value).close()
+
+
+def test_options_of_tests_are_given_once():
+    late = channel("log:a", start_position=4096)
+    for wrap in (channel, penstock.Fake):
+        with pytest.raises(penstock.Invalid, match="options of tests"):
+            wrap(late)

@@ -15,7 +15,7 @@ from penstock import codecs
 from penstock.channels.checks import callback, flag, more_than_zero, whole
 from penstock.channels.uri.channel import FAKE
 from penstock.channels.uri.registry import kind_names
-from penstock.channels.uri.value import AnyChannel, AnyChannels
+from penstock.channels.uri.value import AnyChannel, AnyChannels, several
 from penstock.channels.uri.wildcards import is_pattern
 from penstock.errors import Invalid
 from penstock.record.format.archive_folder import IDENTITY
@@ -104,12 +104,13 @@ class Archive(ArchiveReader):
         self._writable()
         self._files.check_writable()
         limits = _limits(max_bytes, max_age)
-        names = record_options.check_names(channels)
+        names = record_options.check_names(channels := several(channels))
         start = record_options.check_start(start, names)
         record_options.check_options(
             names, drop_after, when_slow, process=process, extend=extend, pixels=pixels, sent=sent
         )
         segment_length = whole(segment_length, "segment_length", 1 << 16, FOR_EVER)
+        self._connector.check_agreement(channels)
         more_than_zero(sync_interval, "sync_interval")
         if process:
             options = {

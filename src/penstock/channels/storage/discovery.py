@@ -15,7 +15,7 @@ from penstock.channels.storage import files, inspection, memory, opening
 from penstock.channels.uri.channel import FAKE, Channel
 from penstock.channels.uri.opener import faked, parse
 from penstock.channels.uri.registry import kind_named
-from penstock.channels.uri.value import AnyChannel
+from penstock.channels.uri.value import AnyChannel, shaping_of, tested_of
 from penstock.channels.uri.wildcards import check_patterns, matches_any
 from penstock.errors import Mismatch, NotFound, PenstockError, Unsupported
 from penstock.util.clock import SystemClock
@@ -136,6 +136,23 @@ def inspect(channel: AnyChannel) -> ChannelStatus:
 def remove(channel: AnyChannel) -> None:
     """Removes a channel's name and, once no process has it open, its memory. `NotFound` if there is none."""
     files.unlink(local(channel))
+
+
+def check_agrees(channel: AnyChannel) -> None:
+    """`Mismatch` if a channel in shared memory is not as its value says. Its first publication has to be, if there was none yet.
+
+    Publications of `udp:` are not compared: each has a codec of its own. Frames without a shape are not, before they exist.
+    """
+    shaping = dict(shaping_of(channel) or {})
+    shaping |= {name: value for name, value in tested_of(channel).items() if name not in ("clock", "prefault")}
+    if not shaping or (parsed := parse(channel)).kind.memory is None:
+        return
+    codec = shaping.pop("codec", None)
+    if parsed.kind.layout.open_slots is not None:
+        opening.open_reader(parsed.kind, parsed, shaping, codec, lambda fd, path: None, lambda fd, path: None)
+    elif parsed.kind.by_reference:
+        with contextlib.suppress(NotFound):
+            opening.open_end(parsed.kind, parsed, shaping, codec, lambda fd, path: None)
 
 
 def codec_of(channel: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from penstock.channels.checks import flag, limit_of, seconds
 from penstock.channels.storage.discovery import ChannelDiscovery
 from penstock.channels.uri.channel import named
 from penstock.channels.uri.opener import parse, subscription_options
-from penstock.channels.uri.value import AnyChannel
+from penstock.channels.uri.value import AnyChannel, ChannelValue, Fake, Tested
 from penstock.channels.uri.wildcards import is_pattern, matches
 from penstock.errors import Closed, Invalid, PenstockError, TooSlow, Unsupported
 from penstock.front.bridge.bookmark import Bookmark
@@ -86,7 +86,10 @@ class Bridge(Strict):
                 f"{', '.join(sources)}: drop_after is for sources whose writers wait (log, sync, udp): leave it out"
             )
         strict = not (is_pattern(there) or _trunk(there) or _trunk(onto))
-        self._settings = Settings(f"{there} {onto}", start, codec, drop_after, strict)
+        values = {
+            str(parse(one)): one for one in (source, target, back) if isinstance(one, ChannelValue | Fake | Tested)
+        }
+        self._settings = Settings(f"{there} {onto}", start, codec, drop_after, strict, values=values)
         self._own: dict[str, Own] = {}
         self._ways: list[_Way] = []
         self._ended: list[Bridged] = []
@@ -95,6 +98,8 @@ class Bridge(Strict):
             self._add(there, onto)
             if both or back is not None:
                 heard = _heard(onto) if answers is None else answers
+                if both and isinstance(target, ChannelValue):
+                    values.setdefault(heard, replace(target, name=heard.removeprefix(target._prefix)))
                 if strict:
                     for one in (there, heard):
                         if parse(one).kind.one_reader:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import codecs
 from penstock.channels.checks import callback, flag, limit_of, more_than_zero, texts, whole
-from penstock.channels.uri.value import AnyChannel, AnyChannels, uris_of
+from penstock.channels.uri.value import AnyChannel, AnyChannels
 from penstock.channels.uri.wildcards import matches, matches_any
 from penstock.errors import DecodeError, Invalid, NotFound, Unsupported
 from penstock.record.format.archive_folder import ArchiveFolder
@@ -314,19 +314,18 @@ class ArchiveReader(Strict):
         if limit is not None:
             whole(limit, "limit", 0, sys.maxsize)
         info = self.find(recording)
-        onto = str(uris_of(channel))
-        decode = replaying.holds_frames(onto)
+        decode = replaying.holds_frames(channel)
         span: dict[str, Any] = {"start": start, "end": end, "since": since, "until": until}
         replayed = self.replay(info.id, speed=speed, decode=decode, on_skip=on_skip, **span)
         found = itertools.islice(replayed, limit)
-        return replaying.publish(self._connector, onto, info, found, timeout)
+        return replaying.publish(self._connector, channel, info, found, timeout)
 
     @checks_names
     def play(
         self,
         channels: AnyChannels = "*",
         *,
-        onto: str | Mapping[str, str] | None = None,
+        onto: str | Mapping[Any, AnyChannel] | None = None,
         speed: float | None = 1.0,
         since: Moment = TIME_MIN,
         until: Moment = TIME_MAX,
@@ -358,17 +357,17 @@ class ArchiveReader(Strict):
             more_than_zero(speed, "speed")
         if pace is not None and not isinstance(pace, Pace):
             raise Invalid(f"pace is {pace!r}: it must be a penstock.record.Pace")
-        asked, tell = player.check_patterns(channels), None if clock is None else str(uris_of(clock))
+        asked = player.check_patterns(channels)
         callback(progress, "progress")
         flag(loop, "loop")
         flag(recorded_times, "recorded_times")
         limit_of(timeout)
         span = interval(since, until, self._clock.now_ns)
         found = player.chosen(self.channels(asked), asked)
-        player.check_onto(onto, found, recorded_times=recorded_times)
-        player.check_clock(tell, onto, found)
+        onto = player.check_onto(onto, found, recorded_times=recorded_times)
+        player.check_clock(clock, onto, found)
         plan = player.plan(ReadPlanner(self, found), span, start)
-        one = player.Player(self._connector, self._clock, timeout, tell, recorded_times=recorded_times)
+        one = player.Player(self._connector, self._clock, timeout, clock, recorded_times=recorded_times)
         return one.run(plan, onto, pace or Pace.steady(speed), progress or (lambda what, done, count: None), loop=loop)
 
     @checks_names

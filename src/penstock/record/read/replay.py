@@ -10,6 +10,7 @@ from penstock import codecs
 from penstock._native import core as _native
 from penstock.channels import handles
 from penstock.channels.uri.channel import parse
+from penstock.channels.uri.value import AnyChannel
 from penstock.codecs import multipart
 from penstock.codecs.frames import frame_options
 from penstock.errors import DecodeError, Invalid, Unsupported
@@ -95,12 +96,12 @@ def in_rhythm(
     tell_skipped()
 
 
-def holds_frames(channel: str) -> bool:
+def holds_frames(channel: AnyChannel) -> bool:
     """Whether a channel carries frames."""
     return parse(channel).kind.by_reference
 
 
-def check_target(channel: str) -> None:
+def check_target(channel: AnyChannel) -> None:
     """`Unsupported` for a channel onto which no recording can be published."""
     if parse(channel).kind.name.startswith("zmq+"):
         raise Unsupported(
@@ -110,7 +111,7 @@ def check_target(channel: str) -> None:
 
 
 def publish(
-    connector: Connector, channel: str, info: RecordingInfo, found: Iterator[Recorded], timeout: float | None
+    connector: Connector, channel: AnyChannel, info: RecordingInfo, found: Iterator[Recorded], timeout: float | None
 ) -> int:
     """Publishes messages of a recording onto a channel, encoded as they were. Returns how many. Frames must be decoded."""
     check_target(channel)
