@@ -247,3 +247,41 @@ def test_options_of_tests_are_given_once():
     for wrap in (channel, penstock.Fake):
         with pytest.raises(penstock.Invalid, match="options of tests"):
             wrap(late)
+
+
+def test_a_value_is_a_name_of_channels_and_streams(archive, tmp_path):
+    a, out = penstock.Log("a", dict), tmp_path / "out"
+    assert [one.channel for one in penstock.list_channels([a, penstock.Log("b")])] == ["log:a"]
+    watch = archive.watch([a])
+    assert watch.refresh()
+    assert archive.play(onto={a: "log:u"}).total == 1
+    assert archive.append(penstock.Log("out", dict), [{"n": 1}]).messages == 1
+    assert [one.data for one in archive.replay("log:out")] == [{"n": 1}]
+    with pytest.raises(TypeError, match="log:out was given as a value: give codec to the value"):
+        archive.append(penstock.Log("out", dict), [], codec="json")
+
+    tables = pytest.importorskip("penstock.tables")
+    for rebuild in ([], [a]):
+        tables.run(archive.path, out, schema={a: "n int"}, keep={a: "90d", None: "90d"}, rebuild=rebuild)
+    assert tables.read(out, a).num_rows == tables.read(out, "messages", stream=a).num_rows == 1
+    assert len(tables.uris(out, "messages", stream=a)) == 1
+    for call in (
+        lambda: tables.run(archive.path, out, schema={5: "n int"}),
+        lambda: tables.run(archive.path, out, keep={5: "9d"}),
+        lambda: tables.erase(out, 5),
+        lambda: tables.read(out, 5),
+    ):
+        with pytest.raises(penstock.Invalid):
+            call()
+    assert tables.erase(out, a) == 1
+
+
+def test_a_lake_takes_values(archive):
+    pytest.importorskip("duckdb")
+    pytest.importorskip("polars")
+    a, lake = penstock.Log("a", dict), penstock.lake(archive=archive.path, live=False)
+    cut = lake.cut(a)
+    assert list(cut) == ["log:a"]
+    assert cut[a].stream == "log:a"
+    assert lake.reader(a).read_all().num_rows == lake.align(a, [a]).num_rows == cut.align(a, [a]).num_rows == 1
+    assert lake.polars(a).collect().height == 1

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from penstock import codecs
 from penstock.channels.checks import callback, flag, more_than_zero, whole
 from penstock.channels.uri.channel import FAKE
+from penstock.channels.uri.channel import named as uri_text
 from penstock.channels.uri.registry import kind_names
-from penstock.channels.uri.value import AnyChannel, AnyChannels, several
+from penstock.channels.uri.value import AnyChannel, AnyChannels, several, shaping_of
 from penstock.channels.uri.wildcards import is_pattern
 from penstock.errors import Invalid
 from penstock.record.format.archive_folder import IDENTITY
@@ -198,7 +199,7 @@ class Archive(ArchiveReader):
     @own_errors
     def append(
         self,
-        channel: str,
+        channel: AnyChannel,
         messages: Iterable[Any],
         *,
         codec: Any = None,
@@ -218,7 +219,11 @@ class Archive(ArchiveReader):
         self._files.check_writable()
         flag(encoded, "encoded")
         length = whole(recording_length, "recording_length", 1, FOR_EVER)
-        given = appending.as_messages(channel, codecs.resolve(codec), messages, times_ns, encoded=encoded)
+        shaping = shaping_of(channel) or {}
+        if codec is not None and "codec" in shaping:
+            raise TypeError(f"{channel} was given as a value: give codec to the value")
+        how = codecs.resolve(shaping.get("codec", codec))
+        given = appending.as_messages(uri_text(channel), how, messages, times_ns, encoded=encoded)
         return appending.append(self._files, self._connector, self._clock, given, appending.check_batch(batch), length)
 
     # ---- keeping ----

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import codecs
 from penstock.channels.checks import callback, flag, limit_of, more_than_zero, texts, whole
-from penstock.channels.uri.value import AnyChannel, AnyChannels
+from penstock.channels.uri.value import AnyChannel, AnyChannels, uris_of
 from penstock.channels.uri.wildcards import matches, matches_any
 from penstock.errors import DecodeError, Invalid, NotFound, Unsupported
 from penstock.record.format.archive_folder import ArchiveFolder
@@ -120,9 +120,9 @@ class ArchiveReader(Strict):
         return self._files.identity()
 
     @own_errors
-    def watch(self, channels: Collection[str] | None = None) -> ArchiveWatch:
+    def watch(self, channels: Collection[AnyChannel] | None = None) -> ArchiveWatch:
         """An incremental view of the archive for readers that follow it. A refresh costs only as much as the new data. channels: only these."""
-        wanted = None if channels is None else texts(channels, "channels", "channels")
+        wanted = None if channels is None else texts(uris_of(channels), "channels", "channels")
         return ArchiveWatch(self._files, self._lister, self._clock, wanted)
 
     def _layouts(self, channels: Collection[str] | None) -> Iterator[tuple[RecordingInfo, Layout]]:
