@@ -221,6 +221,8 @@ def test_a_recorder_refuses_a_value_that_its_channel_is_not(value, tmp_path):
         pytest.raises(penstock.Mismatch, match=r"exists with|codec"),
     ):
         archive.record(iter([value]))
+    with penstock.publish(str(value)), pytest.raises(penstock.Mismatch):
+        archive.snapshot(iter([value]), before=1)
     assert not archive.list()
 
 

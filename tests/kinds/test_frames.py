@@ -318,7 +318,7 @@ def test_attributes_that_differ_are_a_mismatch():
     left = {"cam": "left", "fov": [90, 60.5]}
     with penstock.publish("frames:c", shape=(2, 2), attributes=left):
         for other in ({"cam": "right"}, {}):
-            with pytest.raises(penstock.Mismatch, match="frames:c .* exists with attributes="):
+            with pytest.raises(penstock.Mismatch, match=r"frames:c .* exists with attributes="):
                 penstock.publish("frames:c", shape=(2, 2), attributes=other)
         with pytest.raises(penstock.Mismatch, match="attributes"):
             penstock.subscribe(penstock.Frames("c", attributes={"cam": "right"}))

@@ -180,7 +180,8 @@ class Archive(ArchiveReader):
         nothing of it is in the archive. Blocks for `after` seconds.
         """
         time_ns = self._clock.now_ns()
-        wish = snapshots.check_wish(channels, before, after, note, trigger, drop_after, pixels)
+        wish = snapshots.check_wish(channels := several(channels), before, after, note, trigger, drop_after, pixels)
+        self._connector.check_agreement(channels, create=False)
         return self._take_snapshot(wish, time_ns)
 
     @own_errors

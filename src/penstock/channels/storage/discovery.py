@@ -141,14 +141,16 @@ def remove(channel: AnyChannel) -> None:
     files.unlink(local(channel))
 
 
-def check_agrees(channel: AnyChannel) -> None:
-    """`Mismatch` if a channel in shared memory is not as its value says. Its first publication has to be, if there was none yet.
+def check_agrees(channel: AnyChannel, *, create: bool = True) -> None:
+    """`Mismatch` if a channel in shared memory is not as its value says. With `create`, its first publication has to be, if there was none yet.
 
     Publications of `udp:` are not compared: each has a codec of its own. Frames without a shape are not, before they exist.
     """
     shaping = dict(shaping_of(channel) or {})
     shaping |= {name: value for name, value in tested_of(channel).items() if name not in ("clock", "prefault")}
     if not shaping or (parsed := parse(channel)).kind.memory is None:
+        return
+    if not create and not files.identity(parsed):
         return
     codec = shaping.pop("codec", None)
     if parsed.kind.layout.open_slots is not None:

@@ -40,8 +40,8 @@ class Connector(Protocol):
         """An open publication for messages as the options say. `Mismatch` for a value that says otherwise."""
         ...
 
-    def check_agreement(self, channels: AnyChannels) -> None:
-        """`Mismatch` for a value that says otherwise than its channel."""
+    def check_agreement(self, channels: AnyChannels, *, create: bool = True) -> None:
+        """`Mismatch` for a value that says otherwise than its channel. create: makes a channel that is not there, without a publication."""
         ...
 
     def remove(self, channel: str) -> None:

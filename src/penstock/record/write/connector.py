@@ -47,10 +47,10 @@ class Channels:
         opened: Publication = open_carrying(channel, options, options, tested)
         return opened
 
-    def check_agreement(self, channels: AnyChannels) -> None:
+    def check_agreement(self, channels: AnyChannels, *, create: bool = True) -> None:
         given = several(channels)
         for one in given if isinstance(given, list) else [given]:
-            check_agrees(one)
+            check_agrees(one, create=create)
 
     def remove(self, channel: str) -> None:
         remove(channel)
