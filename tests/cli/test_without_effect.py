@@ -61,3 +61,9 @@ def test_no_recording_goes_onto_zeromq(recorded):
         recorded.replay_onto("log:a", "zmq+tcp://127.0.0.1:5599")
     with pytest.raises(penstock.Unsupported, match="ZeroMQ"):
         recorded.play("log:a", onto={"log:a": "zmq+tcp://127.0.0.1:5599"}, speed=None)
+
+
+def test_a_bridge_whose_source_never_waits_has_no_drop_after(capsys):
+    assert cli.run(["bridge", "ring:r", "log:b", "--drop-after", "1"]) == 1
+    assert "drop_after is for sources whose writers wait" in capsys.readouterr().err
+    assert penstock.list_channels() == []

@@ -28,6 +28,20 @@ def test_what_is_no_channel_is_told(given):
             opener(given)
 
 
+@pytest.mark.parametrize("given", [None, 5, b"\xff", [5], object()], ids=["none", "number", "bytes", "list", "object"])
+def test_what_is_no_channel_of_an_archive_is_told(archive, given):
+    for call in (
+        lambda: penstock.list_channels(given),
+        lambda: archive.append(given, [b"1"]),
+        lambda: archive.play(onto={given if given != [5] else 5: "log:b"}),
+        lambda: archive.play(onto={"log:imu": given}),
+        lambda: archive.watch([given]),
+        lambda: archive.replay_onto("log:imu", given),
+    ):
+        with pytest.raises(penstock.Invalid):
+            call()
+
+
 @pytest.mark.parametrize("given", [None, 5, ["a"], object()], ids=["none", "number", "list", "object"])
 def test_what_is_no_path_is_told(archive, given):
     for opener in (penstock.Archive, penstock.open_dataset, archive.replicate):
@@ -55,3 +69,14 @@ def test_what_is_no_address_is_told(archive):
     for given in (5, "here", "127.0.0.1:70000"):
         with pytest.raises(penstock.Invalid, match="it must be HOST:PORT"):
             archive.serve(given)
+
+
+def test_objects_of_an_archive_refuse_other_attributes(archive, tmp_path):
+    pytest.importorskip("pyarrow.parquet")
+    pytest.importorskip("pyarrow.flight")
+    penstock.dataset(archive.path, tmp_path / "set", align="log:imu")
+    opened = penstock.open_dataset(tmp_path / "set")
+    with archive.serve("127.0.0.1:0") as server:
+        for one in (penstock.record.Pace(), archive.scan("log:imu"), opened, penstock.live_dataset("log:imu"), server):
+            with pytest.raises(AttributeError, match="has no attribute 'speed' to set"):
+                one.speed = 2

@@ -49,6 +49,16 @@ def test_a_value_equals_another_of_the_same_call(value):
     assert value != dataclasses.replace(value, name=value.name[:-1] + "9")
 
 
+@pytest.mark.parametrize("make", [lambda: penstock.array("f4", (2, 3)), lambda: penstock.objects(Imu, "msgpack")])
+def test_a_value_compares_by_what_its_codec_is(make):
+    value, again = penstock.Log("a", make()), penstock.Log("a", make())
+    for other in (again, pickle.loads(pickle.dumps(value))):
+        assert other == value
+        assert hash(other) == hash(value)
+    assert value != penstock.Log("a", penstock.array("f4", (3, 2)))
+    assert value != penstock.Log("a", penstock.objects(Imu))
+
+
 def test_a_value_cannot_change(value):
     with pytest.raises(dataclasses.FrozenInstanceError):
         value.name = "b"
@@ -158,3 +168,122 @@ def test_archives_take_values(tmp_path):
     with penstock.subscribe(again, start="earliest") as sub:
         assert archive.replay_onto(imu, again) == 3
         assert [message.t for message in sub.poll()] == [0, 1, 2]
+
+
+SMALL = penstock.Log("small", "msgpack", capacity="128KiB")
+
+
+@pytest.fixture
+def archive(tmp_path):
+    """An archive with a message of log:a, whose codec is json."""
+    archive = penstock.Archive(tmp_path / "a")
+    with penstock.publish("log:a", codec="json") as pub, archive.record("log:a"):
+        pub.send({"n": 1})
+    return archive
+
+
+def test_a_replay_makes_its_target_as_the_value_says(archive):
+    target = penstock.Log("b", dict, capacity="128KiB")
+    assert archive.replay_onto("log:a", channel(target, start_position=1 << 20)) == 1
+    assert penstock.inspect("log:b").position > 1 << 20
+    assert archive.play(onto={"log:a": penstock.Log("c", capacity="128KiB")}).total == 1
+    assert [penstock.inspect(uri).capacity for uri in ("log:b", "log:c")] == [128 << 10] * 2
+    for call in (lambda: archive.replay_onto("log:a", SMALL), lambda: archive.play(onto={"log:a": SMALL})):
+        with pytest.raises(
+            penstock.Mismatch, match=r"log:small is given with codec=.*msgpack.*json.*: leave codec out"
+        ):
+            call()
+    with pytest.raises(penstock.Mismatch, match="log:small is given with codec="):
+        archive.play(onto="again/", clock=SMALL)
+    assert not penstock.list_channels("log:small")
+
+
+def test_a_bridge_passes_the_options_of_values():
+    with penstock.publish("log:a", codec="msgpack") as pub, penstock.Bridge("log:a", SMALL) as bridge:
+        pub.send({"n": 1})
+        assert bridge.step(20) == 1
+        assert penstock.inspect("log:small").capacity == 128 << 10
+    with penstock.publish("log:j", codec="json") as pub:
+        with pytest.raises(penstock.Mismatch, match="codec"):
+            penstock.Bridge(penstock.Log("j", "msgpack"), "log:k")
+        with penstock.Bridge("log:j", penstock.Log("l", "msgpack")) as bridge, pytest.raises(penstock.Mismatch):
+            pub.send({"n": 1})
+            bridge.step(20)
+
+
+@pytest.mark.parametrize(
+    "value", [penstock.Log("a", "msgpack"), penstock.Log("a", dict, capacity="128KiB"), penstock.Fake(SMALL)], ids=repr
+)
+def test_a_recorder_refuses_a_value_that_its_channel_is_not(value, tmp_path):
+    archive = penstock.Archive(tmp_path / "a")
+    with (
+        penstock.publish(str(value), codec="json"),
+        pytest.raises(penstock.Mismatch, match=r"exists with|codec"),
+    ):
+        archive.record(iter([value]))
+    with penstock.publish(str(value)), pytest.raises(penstock.Mismatch):
+        archive.snapshot(iter([value]), before=1)
+    assert not archive.list()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        SMALL,
+        penstock.Ring("a", dict),
+        penstock.Sync("a", dict),
+        penstock.Frames("a", shape=(2,)),
+        penstock.Pipe("a", dict),
+    ],
+    ids=str,
+)
+def test_a_recorder_decides_a_channel_that_nobody_made(value, tmp_path):
+    with penstock.Archive(tmp_path / "a").record(value):
+        with pytest.raises(penstock.Mismatch):
+            penstock.publish(str(value), **({"shape": (3,)} if str(value).startswith("frames") else {"codec": "bytes"}))
+        penstock.publish(value).close()
+
+
+def test_options_of_tests_are_given_once():
+    late = channel("log:a", start_position=4096)
+    for wrap in (channel, penstock.Fake):
+        with pytest.raises(penstock.Invalid, match="options of tests"):
+            wrap(late)
+
+
+def test_a_value_is_a_name_of_channels_and_streams(archive, tmp_path):
+    a, out = penstock.Log("a", dict), tmp_path / "out"
+    assert [one.channel for one in penstock.list_channels([a, penstock.Log("b")])] == ["log:a"]
+    watch = archive.watch([a])
+    assert watch.refresh()
+    assert archive.play(onto={a: "log:u"}).total == 1
+    assert archive.append(penstock.Log("out", dict), [{"n": 1}]).messages == 1
+    assert [one.data for one in archive.replay("log:out")] == [{"n": 1}]
+    with pytest.raises(TypeError, match="log:out was given as a value: give codec to the value"):
+        archive.append(penstock.Log("out", dict), [], codec="json")
+
+    tables = pytest.importorskip("penstock.tables")
+    for rebuild in ([], [a]):
+        tables.run(archive.path, out, schema={a: "n int"}, keep={a: "90d", None: "90d"}, rebuild=rebuild)
+    assert tables.read(out, a).num_rows == tables.read(out, "messages", stream=a).num_rows == 1
+    assert len(tables.uris(out, "messages", stream=a)) == 1
+    for call in (
+        lambda: tables.run(archive.path, out, schema={5: "n int"}),
+        lambda: tables.run(archive.path, out, keep={5: "9d"}),
+        lambda: tables.erase(out, 5),
+        lambda: tables.read(out, 5),
+    ):
+        with pytest.raises(penstock.Invalid):
+            call()
+    assert tables.erase(out, a) == 1
+
+
+def test_a_lake_takes_values(archive):
+    pytest.importorskip("duckdb")
+    pytest.importorskip("polars")
+    a, lake = penstock.Log("a", dict), penstock.lake(archive=archive.path, live=False)
+    cut = lake.cut(a)
+    assert list(cut) == ["log:a"]
+    assert cut[a].stream == "log:a"
+    assert lake.reader(a).read_all().num_rows == lake.align(a, [a]).num_rows == cut.align(a, [a]).num_rows == 1
+    assert lake.polars(a).collect().height == 1

@@ -314,6 +314,18 @@ def test_options_that_make_no_sense(options, wrong):
         penstock.inspect("frames:wrong")
 
 
+def test_attributes_that_differ_are_a_mismatch():
+    left = {"cam": "left", "fov": [90, 60.5]}
+    with penstock.publish("frames:c", shape=(2, 2), attributes=left):
+        for other in ({"cam": "right"}, {}):
+            with pytest.raises(penstock.Mismatch, match=r"frames:c .* exists with attributes="):
+                penstock.publish("frames:c", shape=(2, 2), attributes=other)
+        with pytest.raises(penstock.Mismatch, match="attributes"):
+            penstock.subscribe(penstock.Frames("c", attributes={"cam": "right"}))
+        penstock.publish("frames:c", attributes=left).close()
+        penstock.subscribe("frames:c").close()
+
+
 def test_who_comes_second_must_agree_or_not_say(cam):
     for options in ({"shape": (4, 6)}, {"dtype": "f4"}, {"buffers": 4}):
         with pytest.raises(penstock.Mismatch):

@@ -10,7 +10,7 @@ import json
 import math
 import zlib
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 from penstock._native import core as _native
@@ -42,12 +42,12 @@ class Codec(Generic[Message]):
 
     parse: `decode` with the errors of whichever library decodes, for callers that add the message's position. size: where any
     bytes of one length are a message, and no others, that length. own: the class of this program's messages, where it named one;
-    the channel does not keep it. Pickles.
+    the channel does not keep it. Pickles; codecs of one `spec` and one `own` are equal.
     """
 
-    spec: dict[str, Any]
-    encode: Encode
-    parse: Decode
+    spec: dict[str, Any] = field(hash=False)
+    encode: Encode = field(compare=False, repr=False)
+    parse: Decode = field(compare=False, repr=False)
     size: int | None = None
     own: Any = None
 

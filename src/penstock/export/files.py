@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.channels.checks import callback, whole
+from penstock.channels.uri.value import AnyChannel
 from penstock.codecs import bare
 from penstock.columns import contract as contracts
 from penstock.columns.contract import Contract
@@ -68,7 +69,7 @@ def export(
     out: str | os.PathLike[str],
     *,
     form: str = "parquet",
-    streams: Sequence[str] | None = None,
+    streams: Sequence[AnyChannel] | None = None,
     since: Moment = TIME_MIN,
     until: Moment = TIME_MAX,
     compression: str | None = None,
@@ -129,7 +130,7 @@ def _target(place: Place) -> Place:
 
 
 def _plan_tasks(
-    archive: Archive, streams: Sequence[str] | None, span: tuple[int, int], range_bytes: int, damaged: list[str]
+    archive: Archive, streams: Sequence[AnyChannel] | None, span: tuple[int, int], range_bytes: int, damaged: list[str]
 ) -> list[Range]:
     survey = ReadPlanner(archive, None if streams is None else archive.channels(streams), damaged.append)
     since, until = span

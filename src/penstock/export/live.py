@@ -15,6 +15,7 @@ from typing import Any
 
 from penstock.channels.storage.discovery import ChannelDiscovery
 from penstock.channels.uri.opener import takes_messages
+from penstock.channels.uri.value import AnyChannel, uris_of
 from penstock.channels.uri.wildcards import is_pattern
 from penstock.errors import NotFound, PenstockError, SystemFailure, TooSlow, Unsupported
 from penstock.export import mcap_images as pictures
@@ -58,12 +59,12 @@ class Viewed:
     go to one reader each are left out: to view a message would consume it. `Unsupported` if one of them is named, `SystemFailure` if the port is taken.
     """
 
-    def __init__(self, patterns: Sequence[str], port: int = 0) -> None:
+    def __init__(self, patterns: Sequence[AnyChannel], port: int = 0) -> None:
         self._sdk = _Sdk()
-        for name in patterns:
+        for name in (named := uris_of(patterns)):
             if not is_pattern(name) and takes_messages(name):
                 raise Unsupported(f"{name}: its messages go to one reader each, so a view would consume them")
-        self._discovery = ChannelDiscovery(list(patterns))
+        self._discovery = ChannelDiscovery(named)
         self._context = self._sdk.root.Context()
         self._topics: dict[str, _Topic] = {}
         self._refused: dict[str, str] = {}  # channels that could not be opened, and why

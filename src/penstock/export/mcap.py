@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 from penstock import codecs
 from penstock.channels.checks import callback, flag
+from penstock.channels.uri.value import AnyChannel, uri_of
 from penstock.channels.uri.wildcards import matches
 from penstock.codecs import foxglove, multipart
 from penstock.codecs.frames import FrameFormat
@@ -78,11 +79,11 @@ def export_mcap(
     archive: str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
-    streams: Sequence[str] | None = None,
+    streams: Sequence[AnyChannel] | None = None,
     since: Moment = TIME_MIN,
     until: Moment = TIME_MAX,
     compression: str | None = None,
-    schemas: Mapping[str, str] | None = None,
+    schemas: Mapping[Any, str] | None = None,
     strict: bool = False,
     on_skip: Callable[[str], None] | None = None,
     progress: Progress | None = None,
@@ -104,7 +105,7 @@ def export_mcap(
     callback(on_skip, "on_skip")
     callback(progress, "progress")
     flag(strict, "strict")
-    _check_names(schemas)
+    named = _check_names(schemas)
     span = interval(since, until)
     opened = Archive(archive, create=False)
     damaged: list[str] = []
@@ -117,7 +118,7 @@ def export_mcap(
         fresh.parent.mkdir(parents=True, exist_ok=True)
         remove_left(path)
         with open(fresh, "wb") as file:
-            job = _Writing(package, file, compression, dict(schemas or {}))
+            job = _Writing(package, file, compression, named)
             found = job.run(ranges, kept, span, begin, progress or (lambda what, done, count: None), damaged.append)
         texts = [*damaged, *job.left_out()]
         if strict and texts:
@@ -323,12 +324,14 @@ def _is_import_of(foreign: mcap_schemas.Foreign, channel: str) -> bool:
     return channel in plain or channel.startswith(mcap_names.stem(foreign.topic))
 
 
-def _check_names(schemas: Mapping[str, str] | None) -> None:
-    """`Invalid` unless it maps channels to names of schemas."""
-    if schemas is None:
-        return
-    if not isinstance(schemas, Mapping) or not all(isinstance(one, str) for pair in schemas.items() for one in pair):
+def _check_names(schemas: Mapping[Any, str] | None) -> dict[str, str]:
+    """The names of schemas by channel. `Invalid` unless it maps channels to names."""
+    found = {uri_of(one): name for one, name in schemas.items()} if isinstance(schemas, Mapping) else {}
+    if not isinstance(schemas, Mapping | None) or not all(
+        isinstance(one, str) for pair in found.items() for one in pair
+    ):
         raise Invalid(f"schemas is {schemas!r}: it must be a mapping, as {{'log:scan': 'foxglove.LaserScan'}}")
+    return found
 
 
 def _check_schemas(asked: dict[str, str], firsts: list[Range]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from penstock.channels import checks
+from penstock.channels.uri.value import AnyChannel, uris_of
 from penstock.channels.uri.wildcards import is_pattern, matches
 from penstock.errors import Invalid, NotFound, Unsupported
 from penstock.export import mcap_codecs, mcap_names
@@ -73,7 +74,7 @@ def import_mcap(
     archive: str | os.PathLike[str] | Archive,
     path: str | os.PathLike[str],
     *,
-    streams: Sequence[str] | None = None,
+    streams: Sequence[AnyChannel] | None = None,
     since: Moment = TIME_MIN,
     until: Moment = TIME_MAX,
     strict: bool = False,
@@ -98,7 +99,8 @@ def import_mcap(
         checks.flag(value, name)
     checks.callback(on_skip, "on_skip")
     checks.callback(progress, "progress")
-    asked = [streams] if isinstance(streams, str) else streams
+    named = uris_of(streams)
+    asked = [named] if isinstance(named, str) else named
     if asked is not None and not checks.texts(asked, "streams", "topics and channels"):
         raise Invalid("streams is empty: name a topic or a channel, or leave it out for all")
     span, path = interval(since, until), path_of(path, "the MCAP file")

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from penstock import codecs
 from penstock.channels.checks import callback, flag, more_than_zero, whole
 from penstock.channels.uri.channel import FAKE
+from penstock.channels.uri.channel import named as uri_text
 from penstock.channels.uri.registry import kind_names
-from penstock.channels.uri.value import AnyChannel, AnyChannels
+from penstock.channels.uri.value import AnyChannel, AnyChannels, several, shaping_of
 from penstock.channels.uri.wildcards import is_pattern
 from penstock.errors import Invalid
 from penstock.record.format.archive_folder import IDENTITY
@@ -105,12 +106,13 @@ class Archive(ArchiveReader):
         self._writable()
         self._files.check_writable()
         limits = _limits(max_bytes, max_age)
-        names = record_options.check_names(channels)
+        names = record_options.check_names(channels := several(channels))
         start = record_options.check_start(start, names, extend)
         record_options.check_options(
             names, drop_after, when_slow, process=process, extend=extend, pixels=pixels, sent=sent
         )
         segment_length = whole(segment_length, "segment_length", 1 << 16, FOR_EVER)
+        self._connector.check_agreement(channels)
         more_than_zero(sync_interval, "sync_interval")
         if process:
             options = {
@@ -179,7 +181,8 @@ class Archive(ArchiveReader):
         nothing of it is in the archive. Blocks for `after` seconds.
         """
         time_ns = self._clock.now_ns()
-        wish = snapshots.check_wish(channels, before, after, note, trigger, drop_after, pixels)
+        wish = snapshots.check_wish(channels := several(channels), before, after, note, trigger, drop_after, pixels)
+        self._connector.check_agreement(channels, create=False)
         return self._take_snapshot(wish, time_ns)
 
     @own_errors
@@ -198,7 +201,7 @@ class Archive(ArchiveReader):
     @own_errors
     def append(
         self,
-        channel: str,
+        channel: AnyChannel,
         messages: Iterable[Any],
         *,
         codec: Any = None,
@@ -218,7 +221,11 @@ class Archive(ArchiveReader):
         self._files.check_writable()
         flag(encoded, "encoded")
         length = whole(recording_length, "recording_length", 1, FOR_EVER)
-        given = appending.as_messages(channel, codecs.resolve(codec), messages, times_ns, encoded=encoded)
+        shaping = shaping_of(channel) or {}
+        if codec is not None and "codec" in shaping:
+            raise TypeError(f"{channel} was given as a value: give codec to the value")
+        how = codecs.resolve(shaping.get("codec", codec))
+        given = appending.as_messages(uri_text(channel), how, messages, times_ns, encoded=encoded)
         return appending.append(self._files, self._connector, self._clock, given, appending.check_batch(batch), length)
 
     # ---- keeping ----

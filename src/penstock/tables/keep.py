@@ -15,13 +15,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.channels.uri.value import AnyChannel
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError, SystemFailure
 from penstock.record import Moment
 from penstock.tables.delta.places import Place
 from penstock.tables.delta.table import Table
 from penstock.tables.folder import Folder, locked
 from penstock.tables.folder.state import Stored
-from penstock.tables.reading import names
+from penstock.tables.reading import names, stream_of
 from penstock.util.errors_in_text import first_of
 from penstock.util.units import LEAST, MOST, interval
 
@@ -127,7 +128,11 @@ def optimize(out: str | os.PathLike[str] | Place) -> Optimized:
 
 
 def erase(
-    out: str | os.PathLike[str] | Place, stream: str | None = None, *, since: Moment = LEAST, until: Moment = MOST
+    out: str | os.PathLike[str] | Place,
+    stream: AnyChannel | None = None,
+    *,
+    since: Moment = LEAST,
+    until: Moment = MOST,
 ) -> int:
     """Deletes the rows of a stream, or of all, that were sent in a span, both ends inclusive, from every table and from the disk, with
     all earlier versions. No run brings them back. How many rows of *messages*.
@@ -135,15 +140,15 @@ def erase(
     Messages that are sent later come into the tables. The archive is left as it is, and so are the tables of the user's own. `Busy` while a pipeline writes; `NotFound` for a stream that
     the tables do not have.
     """
-    span = interval(since, until)
-    if stream is None and span == (LEAST, MOST):
+    span, only = interval(since, until), stream_of(stream)
+    if only is None and span == (LEAST, MOST):
         raise Invalid("name a stream, or a span of time by since and until")
     place = Place.of(out)
     if not names(place):
         raise NotFound(f"{place} holds no tables")
     left_out: list[str] = []
     with locked(place):
-        count = erase_in(Folder(place, left_out), stream, span[0], min(span[1], time.time_ns()))
+        count = erase_in(Folder(place, left_out), only, span[0], min(span[1], time.time_ns()))
     if left_out:
         raise Corrupt(
             f"{left_out[0]}; nothing is erased there, and {count} messages are elsewhere. The pipeline's next run tries it again, and with "

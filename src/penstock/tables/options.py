@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from penstock.channels import checks
+from penstock.channels.uri.value import AnyChannel, uri_of, uris_of
 from penstock.columns.contract import types
 from penstock.columns.contract.decoding import MODES
 from penstock.errors import Invalid
@@ -41,13 +42,13 @@ class Given(TypedDict, total=False):
     """The options of `penstock.tables.run`."""
 
     compression: str
-    schema: Mapping[str, str]
+    schema: Mapping[Any, str]
     new_keys: str
-    keep: Mapping[str | None, Span] | Span | None
+    keep: Mapping[Any, Span] | Span | None
     range_bytes: int
     commit_bytes: int
     restored: str | None
-    rebuild: Sequence[str]
+    rebuild: Sequence[AnyChannel]
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,13 @@ class Options:
     """How tables are made; see `run`. `Options.given` is for names that a user wrote."""
 
     compression: str = "snappy"
-    schema: Mapping[str, str] = field(default_factory=dict)
+    schema: Mapping[Any, str] = field(default_factory=dict)
     new_keys: str = "add"
-    keep: Mapping[str | None, Span] | Span | None = None
+    keep: Mapping[Any, Span] | Span | None = None
     range_bytes: int = RANGE_BYTES
     commit_bytes: int = COMMIT_BYTES
     restored: str | None = None
-    rebuild: Sequence[str] = ()
+    rebuild: Sequence[AnyChannel] = ()
 
     @classmethod
     def given(cls, options: Mapping[str, Any]) -> Options:
@@ -78,19 +79,29 @@ class Options:
             raise Invalid(f"restored is {self.restored!r}: it must be {' or '.join(ON_RESTORE)}")
         checks.whole(self.range_bytes, "range_bytes", 1)
         checks.whole(self.commit_bytes, "commit_bytes", 1)
-        checks.texts(self.rebuild, "rebuild", "streams")
+        object.__setattr__(self, "rebuild", checks.texts(uris_of(self.rebuild), "rebuild", "streams"))
         if not isinstance(self.schema, Mapping):
             raise Invalid(
                 f"schema is {self.schema!r}: it must be a mapping, as {{'log:imu': 'px double, ts timestamp'}}"
             )
+        object.__setattr__(self, "schema", _by_stream(self.schema, "schema"))
         for stream, text in self.schema.items():
             try:
                 types.parse(text)
             except Invalid as error:
                 raise Invalid(f"the schema of {stream}: {error}") from None
+        if isinstance(self.keep, Mapping):
+            object.__setattr__(self, "keep", _by_stream(self.keep, "keep"))
         self.ages()
 
     def ages(self) -> dict[str | None, int]:
         """How long rows are kept, in nanoseconds, by stream; None: of all others."""
         given = self.keep if isinstance(self.keep, Mapping) else {None: self.keep} if self.keep is not None else {}
         return {stream: int(seconds(span, "keep") * 1e9) for stream, span in given.items()}
+
+
+def _by_stream(given: Mapping[Any, Any], name: str) -> dict[Any, Any]:
+    """A mapping of streams, by their URIs; None stands for all others. `Invalid` for a key that is no stream."""
+    found = {uri_of(stream): value for stream, value in given.items()}
+    checks.texts([stream for stream in found if stream is not None], name, "streams, each with its value")
+    return found

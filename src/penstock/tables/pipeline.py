@@ -73,7 +73,7 @@ class Pipeline:
         self._lock = contextlib.ExitStack()
         self._consumer: Consuming
         self._folder: Folder | None = None
-        self._rebuild = list(self.options.rebuild)
+        self._rebuild = [str(one) for one in self.options.rebuild]
         self._expired = 0.0
         self._erased = 0  # messages that this step left out
 

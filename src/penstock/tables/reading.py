@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.channels import checks
+from penstock.channels.uri.value import AnyChannel, uri_of
 from penstock.columns.parts import table_name
 from penstock.errors import Corrupt, Invalid, NotFound
 from penstock.tables.delta.files import File
@@ -27,7 +28,7 @@ BUILT_IN = ("messages", "losses")
 Where = str | os.PathLike[str] | Place
 
 
-def open_table(out: Where, name: str, *, version: int | None = None) -> Table:
+def open_table(out: Where, name: AnyChannel, *, version: int | None = None) -> Table:
     """A snapshot of a table: the newest, or that of a version. `NotFound` if there is no such table or version.
 
     name: `messages`, `losses`, `streams/NAME`, a table of the user's own, or a stream's channel, for the table of its columns.
@@ -35,6 +36,7 @@ def open_table(out: Where, name: str, *, version: int | None = None) -> Table:
     place = Place.of(out)
     if version is not None:
         checks.whole(version, "version")
+    name = uri_of(name)
     if not isinstance(name, str):
         raise Invalid(f"{name!r} is no name of a table, such as 'messages' or 'log:imu'")
     where = _existing_folder(place, name) if ":" in name else _check_name(name)
@@ -108,18 +110,18 @@ def files_of(table: Table, stream: str | None = None) -> list[File]:
     ]
 
 
-def uris(out: Where, name: str, *, stream: str | None = None, version: int | None = None) -> list[str]:
+def uris(out: Where, name: AnyChannel, *, stream: AnyChannel | None = None, version: int | None = None) -> list[str]:
     """The Parquet files of a table as other readers take them; of one stream, or of all."""
-    _check_stream(stream)
+    only = stream_of(stream)
     table = open_table(out, name, version=version)
-    return [table.place.location(file.path) for file in files_of(table, stream)]
+    return [table.place.location(file.path) for file in files_of(table, only)]
 
 
 def read(
     out: Where,
-    name: str,
+    name: AnyChannel,
     *,
-    stream: str | None = None,
+    stream: AnyChannel | None = None,
     columns: list[str] | None = None,
     version: int | None = None,
 ) -> pa.Table:
@@ -128,18 +130,21 @@ def read(
     name: as `open_table` takes it. stream: only this stream's rows. columns: only these. version: an earlier one. Files that VACUUM has
     deleted since, and columns that the table lacks, are `NotFound`.
     """
-    _check_stream(stream)
+    only = stream_of(stream)
     opened = open_table(out, name, version=version)
     if columns is not None:
         there = opened.schema.names
         if unknown := sorted(set(checks.texts(columns, "columns", "names")) - set(there)):
             raise NotFound(f"{opened.place} has no columns {', '.join(unknown)}; it has {', '.join(there)}")
-    return read_files(opened, columns, stream)
+    return read_files(opened, columns, only)
 
 
-def _check_stream(stream: object) -> None:
-    if not isinstance(stream, str | None):
+def stream_of(stream: AnyChannel | None) -> str | None:
+    """The URI of a stream. `Invalid` for what is no channel."""
+    found = None if stream is None else uri_of(stream)
+    if not isinstance(found, str | None):
         raise Invalid(f"stream is {stream!r}: it must be a channel, such as 'log:imu'")
+    return found
 
 
 def read_files(opened: Table, columns: Sequence[str] | None = None, stream: str | None = None) -> pa.Table:

@@ -3,6 +3,7 @@
 import contextlib
 import time
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import pairwise
 
 import numpy as np
@@ -646,3 +647,43 @@ def test_a_long_message_is_unread_until_the_target_has_it():
             there.step(0.01)
         assert there.progress()[0].waiting == 1
         assert slow.recv(SECONDS) == b"first"
+
+
+def test_a_closed_bridge_refuses_its_calls():
+    with penstock.publish("log:a") as pub:
+        bridge = penstock.Bridge("log:a", "log:b")
+        pub.send(b"1")
+        bridge.close()
+        for call in (lambda: bridge.step(0), bridge.run, bridge.__enter__):
+            with pytest.raises(penstock.Closed, match="log:a to log:b: the bridge is closed"):
+                call()
+    assert len(bridge.progress()) == 1
+
+
+@pytest.mark.parametrize("timeout", ["1", -1, True, float("nan")])
+def test_a_step_refuses_what_is_no_timeout(timeout):
+    with penstock.Bridge("log:a", "log:b") as bridge, pytest.raises(penstock.Invalid, match="timeout is"):
+        bridge.step(timeout)
+
+
+def test_a_step_takes_the_timeouts_of_handles():
+    with penstock.publish("log:a") as pub, penstock.Bridge("log:a", "log:b") as bridge:
+        assert bridge.step(Decimal(0)) == 0
+        pub.send(b"1")
+        assert bridge.step(None) == 1
+
+
+@pytest.mark.parametrize("source", ["ring:a", "frames:a", "pipe:a", "zmq+tcp://127.0.0.1:5999"])
+def test_drop_after_is_refused_where_no_writer_waits(source):
+    with pytest.raises(penstock.Unsupported, match="drop_after is for sources whose writers wait"):
+        penstock.Bridge(source, "log:b", drop_after=1)
+    penstock.Bridge("ring:*", "log:{name}", drop_after=1).close()
+
+
+def test_the_options_of_a_bridge_are_checked():
+    with pytest.raises(penstock.Invalid, match="both is 1"):
+        penstock.Bridge("log:a", "log:b", both=1)
+    with pytest.raises(penstock.Invalid, match="drop_after is 'x'"):
+        penstock.Bridge("log:*", "ring:{name}", drop_after="x")
+    with penstock.Bridge("log:a", "log:b") as bridge, pytest.raises(AttributeError, match="'drop_after' to set"):
+        bridge.drop_after = 0

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from penstock.channels.checks import texts
 from penstock.channels.status import Channels, ChannelStatus
 from penstock.channels.storage import files, inspection, memory, opening
 from penstock.channels.uri.channel import FAKE, Channel
 from penstock.channels.uri.opener import faked, parse
 from penstock.channels.uri.registry import kind_named
-from penstock.channels.uri.value import AnyChannel
+from penstock.channels.uri.value import AnyChannel, AnyChannels, shaping_of, tested_of, uris_of
 from penstock.channels.uri.wildcards import check_patterns, matches_any
 from penstock.errors import Mismatch, NotFound, PenstockError, Unsupported
 from penstock.util.clock import SystemClock
@@ -91,7 +92,7 @@ def local(channel: AnyChannel) -> Channel:
     return parsed
 
 
-def list_channels(patterns: str | Sequence[str] = "*") -> Channels:
+def list_channels(patterns: AnyChannels = "*") -> Channels:
     """Every channel of this user with its counters, read without locks.
 
     patterns: only channels that match one of them: ``log:*`` of a kind, ``robot/*`` of any kind; ``*`` is any text, slashes included. A
@@ -105,12 +106,14 @@ def list_channels(patterns: str | Sequence[str] = "*") -> Channels:
     return Channels(found)
 
 
-def survey(patterns: str | Sequence[str] = "*") -> tuple[list[ChannelStatus], list[files.Stranger]]:
+def survey(patterns: AnyChannels = "*") -> tuple[list[ChannelStatus], list[files.Stranger]]:
     """Every channel of this user, and every file in the channel folder with a name like a channel's that is not a channel.
 
     A channel that is removed in the meantime is in neither list.
     """
-    there, strange = listing([patterns] if isinstance(patterns, str) else patterns)
+    given = uris_of(patterns)
+    named = [given] if isinstance(given, str) else texts(given, "patterns", "channels and patterns such as 'log:*'")
+    there, strange = listing(named)
     found = []
     for channel in there:
         try:
@@ -136,6 +139,25 @@ def inspect(channel: AnyChannel) -> ChannelStatus:
 def remove(channel: AnyChannel) -> None:
     """Removes a channel's name and, once no process has it open, its memory. `NotFound` if there is none."""
     files.unlink(local(channel))
+
+
+def check_agrees(channel: AnyChannel, *, create: bool = True) -> None:
+    """`Mismatch` if a channel in shared memory is not as its value says. With `create`, its first publication has to be, if there was none yet.
+
+    Publications of `udp:` are not compared: each has a codec of its own. Frames without a shape are not, before they exist.
+    """
+    shaping = dict(shaping_of(channel) or {})
+    shaping |= {name: value for name, value in tested_of(channel).items() if name not in ("clock", "prefault")}
+    if not shaping or (parsed := parse(channel)).kind.memory is None:
+        return
+    if not create and not files.identity(parsed):
+        return
+    codec = shaping.pop("codec", None)
+    if parsed.kind.layout.open_slots is not None:
+        opening.open_reader(parsed.kind, parsed, shaping, codec, lambda fd, path: None, lambda fd, path: None)
+    elif parsed.kind.by_reference:
+        with contextlib.suppress(NotFound):
+            opening.open_end(parsed.kind, parsed, shaping, codec, lambda fd, path: None)
 
 
 def codec_of(channel: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic
 from penstock import codecs
 from penstock.channels.uri.channel import FAKE
 from penstock.channels.uri.opener import SIZES, open_handle, parse
-from penstock.errors import Invalid
+from penstock.errors import Invalid, Mismatch
 from penstock.util.units import size
 
 if TYPE_CHECKING:
@@ -90,6 +90,8 @@ class Fake(Generic[Wrapped]):
     channel: Wrapped | str
 
     def __post_init__(self) -> None:
+        if isinstance(self.channel, Tested):
+            raise Invalid(f"{self.channel}: options of tests go around a fake channel: testing.channel(Fake(...), ...)")
         if parse(self.channel).fake:
             raise Invalid(f"{self.channel} is within this process already")
         parse(self.uri)
@@ -110,6 +112,10 @@ class Tested:
     channel: ChannelValue[Any] | Fake[Any] | str
     tested: dict[str, Any] = dataclasses.field(hash=False)
 
+    def __post_init__(self) -> None:
+        if isinstance(self.channel, Tested):
+            raise Invalid(f"{self.channel} has options of tests already: give it all of them at once")
+
     @property
     def uri(self) -> str:
         """The channel's URI."""
@@ -120,16 +126,51 @@ class Tested:
 
 
 AnyChannel = ChannelValue[Any] | Fake[Any] | Tested | str
+FORM = {"codec", "shape", "dtype", "varies", "header"}  # of messages
 
 
 def open_channel(verb: str, channel: AnyChannel, options: dict[str, Any]) -> Any:
     """Opens a handle on a channel given by its URI or as a value."""
+    return open_handle(verb, uri_of(channel), options, shaping_of(channel), tested_of(channel))
+
+
+def open_carrying(channel: AnyChannel, options: dict[str, Any], form: dict[str, Any], tested: Any = None) -> Any:
+    """A publication for messages that exist. form: their codec, or the shape and dtype of frames. `Mismatch` for a value with another one;
+    its other options come before those in `options`."""
+    uri, shaping = uri_of(channel), shaping_of(channel) or {}
+    for name in FORM & form.keys() & shaping.keys():
+        wanted, found = shaping[name], form[name]
+        if name == "codec":
+            wanted, found = codecs.resolve(wanted), codecs.resolve(found)
+            if codecs.agreed(found, wanted) is not None:
+                continue
+            wanted, found = codecs.bare(wanted.spec), codecs.bare(found.spec)
+        if wanted != found:
+            raise Mismatch(f"{uri} is given with {name}={wanted}, and its messages have {found}: leave {name} out")
+    takes = parse(uri).kind.option_names("publish") - {"codec"}
+    chosen = {name: value for name, value in shaping.items() if name in takes}
+    return open_handle("publish", uri, options | chosen, None, tested_of(channel) | (tested or {}))
+
+
+def shaping_of(channel: AnyChannel) -> dict[str, Any] | None:
+    """The options and the codec of a value; None for a URI."""
     inner = channel.channel if isinstance(channel, Tested) else channel
     value = inner.channel if isinstance(inner, Fake) else inner
-    shaping = None
-    if isinstance(value, ChannelValue):
-        shaping = value.options() | ({} if value.codec is None else {"codec": value.codec})
-    return open_handle(verb, uri_of(channel), options, shaping, channel.tested if isinstance(channel, Tested) else None)
+    if not isinstance(value, ChannelValue):
+        return None
+    return value.options() | ({} if value.codec is None else {"codec": value.codec})
+
+
+def tested_of(channel: AnyChannel) -> dict[str, Any]:
+    """The options that only tests have."""
+    return channel.tested if isinstance(channel, Tested) else {}
+
+
+def without_codec(channel: AnyChannel) -> Any:
+    """The same channel, for a handle that passes bytes."""
+    if isinstance(channel, Fake | Tested):
+        return dataclasses.replace(channel, channel=without_codec(channel.channel))
+    return dataclasses.replace(channel, codec=None) if isinstance(channel, ChannelValue) else channel
 
 
 def uri_of(channel: AnyChannel) -> str:
@@ -139,11 +180,33 @@ def uri_of(channel: AnyChannel) -> str:
 
 def uris_of(channels: Any) -> Any:
     """The same of one channel or several, patterns among them."""
-    if isinstance(channels, Iterable) and not isinstance(channels, str | bytes | Mapping):
-        return [uri_of(channel) for channel in channels]
-    return uri_of(channels)
+    given = several(channels)
+    return [uri_of(channel) for channel in given] if isinstance(given, list) else uri_of(given)
+
+
+def several(channels: Any) -> Any:
+    """One channel as it is; several as a list."""
+    return (
+        list(channels)
+        if isinstance(channels, Iterable) and not isinstance(channels, str | bytes | Mapping)
+        else channels
+    )
 
 
 AnyChannels = AnyChannel | Iterable[AnyChannel]
 
-__all__ = ["AnyChannel", "AnyChannels", "ChannelValue", "Fake", "Tested", "open_channel", "uri_of", "uris_of"]
+__all__ = [
+    "AnyChannel",
+    "AnyChannels",
+    "ChannelValue",
+    "Fake",
+    "Tested",
+    "open_carrying",
+    "open_channel",
+    "several",
+    "shaping_of",
+    "tested_of",
+    "uri_of",
+    "uris_of",
+    "without_codec",
+]

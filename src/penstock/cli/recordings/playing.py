@@ -112,7 +112,7 @@ def play(
             timeout=arguments.seconds(timeout, "--timeout"),
             progress=report,
         )
-    ending.check_received({player.renamed(one, names or onto) for one in played.messages})
+    ending.check_received({str(player.renamed(one, names or onto)) for one in played.messages})
     for text in played.left_out:
         output.note(f"warning: {text}")
     if json:

@@ -18,7 +18,7 @@ from penstock.codecs import Codec
 from penstock.errors import EndOfStream, Invalid, NotFound, Unsupported
 from penstock.export.datasets.workers import Share, in_worker, worker
 from penstock.kinds.frames.frame import Frame
-from penstock.util.strict import near
+from penstock.util.strict import Strict, near
 
 if TYPE_CHECKING:
     from torch.utils.data import IterableDataset
@@ -33,7 +33,7 @@ PARTLESS = {
 }  # by whether it has one reader
 
 
-class LiveDataset(Iterable[Any]):
+class LiveDataset(Strict, Iterable[Any]):
     """The messages of a channel, as they come. Made by `penstock.live_dataset`. Nothing is open until it is iterated, and each iteration has a subscription of its own.
 
     Pickles by its channel and options. The iterator is for one thread at a time.

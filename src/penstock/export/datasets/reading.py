@@ -29,7 +29,7 @@ from penstock.export.datasets.building import CERTIFICATE, FORMAT, VERSION
 from penstock.export.datasets.workers import Share, worker
 from penstock.util.files.durable import own_errors
 from penstock.util.files.storage import local
-from penstock.util.strict import near
+from penstock.util.strict import Strict, near
 
 if TYPE_CHECKING:
     from torch.utils.data import IterableDataset
@@ -70,7 +70,7 @@ class _Files:
         return found
 
 
-class Dataset(Sequence[Row]):
+class Dataset(Strict, Sequence[Row]):
     """The rows of a training set. Made by `penstock.open_dataset`. One thread at a time.
 
     A row is a dictionary: numbers, texts, and NumPy arrays of its own, which may be changed; None where there is no value. It pickles by its folder: each worker opens the

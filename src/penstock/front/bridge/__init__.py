@@ -16,19 +16,20 @@ from dataclasses import replace
 from typing import Any, Self
 
 from penstock import codecs
-from penstock.channels.checks import callback, deadline_of
+from penstock.channels.checks import callback, deadline_of, flag, seconds
 from penstock.channels.storage.discovery import ChannelDiscovery
 from penstock.channels.uri.channel import named
-from penstock.channels.uri.opener import parse
-from penstock.channels.uri.value import AnyChannel
+from penstock.channels.uri.opener import parse, subscription_options
+from penstock.channels.uri.value import AnyChannel, ChannelValue, Fake, Tested
 from penstock.channels.uri.wildcards import is_pattern, matches
-from penstock.errors import Invalid, PenstockError, TooSlow, Unsupported
+from penstock.errors import Closed, Invalid, PenstockError, TooSlow, Unsupported
 from penstock.front.bridge.bookmark import Bookmark
 from penstock.front.bridge.route import Own, Route
 from penstock.front.bridge.settings import Bridged, Settings
 from penstock.front.opening import publish, subscribe
 from penstock.front.waiting import wait
 from penstock.kinds.udp import address, hosts
+from penstock.util.strict import Strict
 
 TURN = 1000  # messages of one channel before the next has its turn
 LOOK_SECONDS = 0.1  # between two looks for new channels
@@ -41,7 +42,7 @@ UDP = "udp://"
 log = logging.getLogger("penstock")
 
 
-class Bridge:
+class Bridge(Strict):
     """Passes the messages of a channel on to another one, as they are, with their codec. For one thread at a time. A context manager.
 
     source: a channel; or a pattern such as ``robot/*``, with channels that appear later; or ``udp://HOST:PORT`` without a stream, for
@@ -53,6 +54,7 @@ class Bridge:
 
     start: "newest" or "earliest" or a position. None: where an earlier bridge of these two stopped, if that is still kept, or "newest". codec: of
     messages whose source does not say it. drop_after: seconds after which writers of the source no longer wait; None: they wait.
+    `Unsupported` for `drop_after` where no source has writers that wait.
 
     `Busy` if another process has this bridge. `Invalid` and `Unsupported` for channels that cannot be bridged.
 
@@ -75,10 +77,19 @@ class Bridge:
     ) -> None:
         there, onto = named(source), named(target)
         answers = None if back is None else named(back)
-        if both and back is not None:
+        if flag(both, "both") and back is not None:
             raise Invalid("both and back are two ways to name where the other direction is heard: give one of them")
+        seconds(drop_after, "drop_after")
+        sources = [there, onto] if both else [one for one in (there, answers) if one is not None]
+        if drop_after is not None and not any(map(_has_drop_after, sources)):
+            raise Unsupported(
+                f"{', '.join(sources)}: drop_after is for sources whose writers wait (log, sync, udp): leave it out"
+            )
         strict = not (is_pattern(there) or _trunk(there) or _trunk(onto))
-        self._settings = Settings(f"{there} {onto}", start, codec, drop_after, strict)
+        values = {
+            str(parse(one)): one for one in (source, target, back) if isinstance(one, ChannelValue | Fake | Tested)
+        }
+        self._settings = Settings(f"{there} {onto}", start, codec, drop_after, strict, values=values)
         self._own: dict[str, Own] = {}
         self._ways: list[_Way] = []
         self._ended: list[Bridged] = []
@@ -87,6 +98,8 @@ class Bridge:
             self._add(there, onto)
             if both or back is not None:
                 heard = _heard(onto) if answers is None else answers
+                if both and isinstance(target, ChannelValue):
+                    values.setdefault(heard, replace(target, name=heard.removeprefix(target._prefix)))
                 if strict:
                     for one in (there, heard):
                         if parse(one).kind.one_reader:
@@ -117,8 +130,9 @@ class Bridge:
         made.begin()
 
     def step(self, timeout: float | None = 0.05) -> int:
-        """Passes on what there is, after at most `timeout` seconds. Returns how many messages. Call it again and again."""
+        """Passes on what there is, after at most `timeout` seconds. Returns how many messages. Call it again and again. timeout=None: waits for ever."""
         deadline = deadline_of(timeout)
+        self._check_open()
         while True:
             for way in self._ways:
                 way.look()
@@ -146,6 +160,7 @@ class Bridge:
     def run(self, until: Callable[[], object] | None = None) -> None:
         """Steps until a function, which is called ten times a second, returns something true."""
         callback(until, "until")
+        self._check_open()
         while until is None or not until():
             self.step(LOOK_SECONDS)
 
@@ -171,11 +186,21 @@ class Bridge:
     def _routes(self) -> list[Route]:
         return [route for way in self._ways for route in way.routes.values()]
 
+    def _check_open(self) -> None:
+        if not self._ways:
+            raise Closed(f"{self._settings.name.replace(' ', ' to ')}: the bridge is closed")
+
     def __enter__(self) -> Self:
+        self._check_open()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _has_drop_after(source: str) -> bool:
+    """Whether drop_after may have an effect. Several channels may have it."""
+    return is_pattern(source) or bool(_trunk(source)) or "{" in source or "drop_after" in subscription_options(source)
 
 
 def _trunk(text: str) -> str:

@@ -14,10 +14,10 @@ from penstock import codecs
 from penstock._native import core as _native
 from penstock.channels import handles
 from penstock.channels.uri.opener import parse
+from penstock.channels.uri.value import AnyChannel, open_carrying
 from penstock.codecs.frames import FrameFormat, frame_options
 from penstock.errors import Mismatch, SystemFailure, TimedOut, Unsupported
 from penstock.front.bridge import beside
-from penstock.front.opening import publish
 
 IN_FLIGHT = 4 << 20  # bytes of a stream that its receivers have yet to read
 TRUNK_TERM = (1 << 20) - 1  # bytes of a term, or one more, where each channel of many has a stream
@@ -40,7 +40,7 @@ def _short(codec: codecs.Codec, known: bool) -> codecs.Codec:
     return codecs.BYTES if known and len(codecs.metadata(codec)) > _native.DESCRIPTION_MAX else codec
 
 
-def drops_unheard(channel: str) -> bool:
+def drops_unheard(channel: AnyChannel) -> bool:
     """Whether a channel keeps no message for readers that come later: ZeroMQ's."""
     return parse(channel).kind.memory is None
 
@@ -53,7 +53,7 @@ class Outlet:
     """
 
     def __init__(
-        self, channel: str, codec: codecs.Codec, opened: Callable[[int], object], *, trunk: bool = False
+        self, channel: AnyChannel, codec: codecs.Codec, opened: Callable[[int], object], *, trunk: bool = False
     ) -> None:
         kind, spec = parse(channel).kind, codec.spec
         self._channel, self._opened = channel, opened
@@ -77,13 +77,16 @@ class Outlet:
             # Without linger: what was not received is sent again, by the next publication.
             short = _short(codec, trunk)
             if not trunk:
-                beside.warn(channel, spec.keys() - short.spec.keys(), "their description is too long for a datagram")
+                beside.warn(
+                    str(channel), spec.keys() - short.spec.keys(), "their description is too long for a datagram"
+                )
             self._options |= {"codec": short, "linger": 0.0}
             longest = 0 if form is None else form.bytes
             if trunk or longest > IN_FLIGHT // 2:
                 self._options["term_length"] = 1 << min(30, max(TRUNK_TERM, longest * 5 // 2).bit_length())
         if form is not None:
             self.message_of = form.message_of
+        self._form: dict[str, Any] = {"codec": codec} if kind.memory is None else self._options
         self._decode = codecs.from_spec(spec).parse if self.takes_frames else None
         self._sent: deque[Sent] = deque()
         self._again: deque[Sent] = deque()  # to be sent again
@@ -94,14 +97,14 @@ class Outlet:
 
     def _open(self) -> None:
         try:
-            self._pub: Any = publish(self._channel, **self._options)
+            self._pub: Any = open_carrying(self._channel, self._options, self._form)
         except Mismatch as error:  # it is there without what the source has beside its messages, or with something else
             beyond = {"attributes", "last", "last_keys", "last_max"} & self._options.keys()
             if not beyond:
                 raise
             self._options = {name: value for name, value in self._options.items() if name not in beyond}
-            self._pub = publish(self._channel, **self._options)
-            beside.warn(self._channel, beyond, error)
+            self._pub = open_carrying(self._channel, self._options, self._form)
+            beside.warn(str(self._channel), beyond, error)
         self._opened(getattr(self._pub, "session", 0))
         self.is_far, self._read = hasattr(self._pub, "progress"), 0
         self._is_native = isinstance(self._pub, _native.Publication)

@@ -17,6 +17,7 @@ from penstock import codecs
 from penstock._native import core as _native
 from penstock.channels.storage import files, inspection
 from penstock.channels.uri.opener import parse, subscription_options
+from penstock.channels.uri.value import without_codec
 from penstock.errors import (
     Corrupt,
     DecodeError,
@@ -122,7 +123,7 @@ class Route:
         if self.codec is None and self._sub is not None and (found := self._sub.codec) is not None:
             spec = {**found.spec, "pixels": True} if self._kind.by_reference else found.spec
             spec = {**spec, **beside.described(self._kind, self._sub)}
-            chosen = None if self._kind.memory is not None else self._settings.codec
+            chosen = None if self._kind.memory is not None else self._settings.codec_of(self.source)
             self.codec = codecs.from_spec(spec) if chosen is None else codecs.resolve(chosen)
         return self.codec
 
@@ -170,12 +171,14 @@ class Route:
         return True
 
     def _subscribe(self, options: dict[str, Any], position: int | None) -> Any:
+        given = self._settings.given(self.source)
+        source: Any = given if self._kind.memory is not None else without_codec(given)
         if position is not None:
             try:
-                return subscribe(self.source, **options | {"start": position})
+                return subscribe(source, **options | {"start": position})
             except Invalid:  # it is no longer kept
                 options["start"] = "earliest"
-        return subscribe(self.source, **options)
+        return subscribe(source, **options)
 
     def _take_bytes(self) -> Any:
         return _native.next_bytes(self._sub)
@@ -315,7 +318,7 @@ class Route:
         assert self.codec is not None
         if time.monotonic() >= self._try_at:
             try:
-                self._out = Outlet(self.target, self.codec, self._told.add, trunk=self._trunk)
+                self._out = Outlet(self._settings.given(self.target), self.codec, self._told.add, trunk=self._trunk)
             except PenstockError as error:
                 if self._settings.strict:
                     raise

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from penstock.channels.uri.opener import parse
+from penstock.channels.uri.value import shaping_of
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Bridged:
 @dataclass(frozen=True)
 class Settings:
     """What the routes of a bridge have in common. name: of the bridge, for its bookmarks. strict: one channel's error ends the bridge.
-    latch: last values from before the bridge began are passed on."""
+    latch: last values from before the bridge began are passed on. values: channels that were given as values, by their URIs."""
 
     name: str
     start: Any = None
@@ -37,3 +40,12 @@ class Settings:
     drop_after: float | None = None
     strict: bool = True
     latch: bool = True
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def given(self, channel: str) -> Any:
+        """A channel as it was given."""
+        return self.values.get(str(parse(channel)), channel)
+
+    def codec_of(self, channel: str) -> Any:
+        """The codec of a channel's messages that do not say it; None if it is not known."""
+        return self.codec if self.codec is not None else (shaping_of(self.given(channel)) or {}).get("codec")

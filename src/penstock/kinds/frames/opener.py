@@ -52,7 +52,12 @@ def _format(options: FrameOptions, _: Codec, fd: int) -> None:
 def _inspect(fd: int, path: str) -> dict[str, Any]:
     about = _native.inspect_frames(fd, path)
     spec = codecs.from_metadata(about["metadata"], path).spec
-    about |= {"varies": False, "header": None, **frame_options(spec)}
+    about |= {
+        "varies": False,
+        "header": None,
+        **frame_options(spec),
+        "attributes": codecs.attributes(about["metadata"]),
+    }
     # Frames that were overwritten may have had any size, and count as the largest. A recorder of notes has counted their bytes.
     totals, frame = about["totals"], about["frame_bytes"]
     ways, names = (

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
+from penstock.channels.uri.value import AnyChannel, AnyChannels
 from penstock.errors import PenstockError
 from penstock.util.markup import count, moment, size, table
 from penstock.util.strict import Strict
@@ -35,8 +36,12 @@ class Connector(Protocol):
         """Whether a channel of the network has messages here that came from elsewhere, or readers that wait for some."""
         ...
 
-    def publish(self, channel: str, **options: Any) -> Any:
-        """An open publication."""
+    def publish(self, channel: AnyChannel, **options: Any) -> Any:
+        """An open publication for messages as the options say. `Mismatch` for a value that says otherwise."""
+        ...
+
+    def check_agreement(self, channels: AnyChannels, *, create: bool = True) -> None:
+        """`Mismatch` for a value that says otherwise than its channel. create: makes a channel that is not there, without a publication."""
         ...
 
     def remove(self, channel: str) -> None:

@@ -120,9 +120,9 @@ class ArchiveReader(Strict):
         return self._files.identity()
 
     @own_errors
-    def watch(self, channels: Collection[str] | None = None) -> ArchiveWatch:
+    def watch(self, channels: Collection[AnyChannel] | None = None) -> ArchiveWatch:
         """An incremental view of the archive for readers that follow it. A refresh costs only as much as the new data. channels: only these."""
-        wanted = None if channels is None else texts(channels, "channels", "channels")
+        wanted = None if channels is None else texts(uris_of(channels), "channels", "channels")
         return ArchiveWatch(self._files, self._lister, self._clock, wanted)
 
     def _layouts(self, channels: Collection[str] | None) -> Iterator[tuple[RecordingInfo, Layout]]:
@@ -314,19 +314,18 @@ class ArchiveReader(Strict):
         if limit is not None:
             whole(limit, "limit", 0, sys.maxsize)
         info = self.find(recording)
-        onto = str(uris_of(channel))
-        decode = replaying.holds_frames(onto)
+        decode = replaying.holds_frames(channel)
         span: dict[str, Any] = {"start": start, "end": end, "since": since, "until": until}
         replayed = self.replay(info.id, speed=speed, decode=decode, on_skip=on_skip, **span)
         found = itertools.islice(replayed, limit)
-        return replaying.publish(self._connector, onto, info, found, timeout)
+        return replaying.publish(self._connector, channel, info, found, timeout)
 
     @checks_names
     def play(
         self,
         channels: AnyChannels = "*",
         *,
-        onto: str | Mapping[str, str] | None = None,
+        onto: str | Mapping[Any, AnyChannel] | None = None,
         speed: float | None = 1.0,
         since: Moment = TIME_MIN,
         until: Moment = TIME_MAX,
@@ -358,17 +357,17 @@ class ArchiveReader(Strict):
             more_than_zero(speed, "speed")
         if pace is not None and not isinstance(pace, Pace):
             raise Invalid(f"pace is {pace!r}: it must be a penstock.record.Pace")
-        asked, tell = player.check_patterns(channels), None if clock is None else str(uris_of(clock))
+        asked = player.check_patterns(channels)
         callback(progress, "progress")
         flag(loop, "loop")
         flag(recorded_times, "recorded_times")
         limit_of(timeout)
         span = interval(since, until, self._clock.now_ns)
         found = player.chosen(self.channels(asked), asked)
-        player.check_onto(onto, found, recorded_times=recorded_times)
-        player.check_clock(tell, onto, found)
+        onto = player.check_onto(onto, found, recorded_times=recorded_times)
+        player.check_clock(clock, onto, found)
         plan = player.plan(ReadPlanner(self, found), span, start)
-        one = player.Player(self._connector, self._clock, timeout, tell, recorded_times=recorded_times)
+        one = player.Player(self._connector, self._clock, timeout, clock, recorded_times=recorded_times)
         return one.run(plan, onto, pace or Pace.steady(speed), progress or (lambda what, done, count: None), loop=loop)
 
     @checks_names

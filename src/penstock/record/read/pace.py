@@ -9,18 +9,21 @@ from typing import Any
 
 from penstock.channels.checks import callback, flag, more_than_zero, whole
 from penstock.util.clock import Clock
+from penstock.util.strict import Strict
 
 TURN_SECONDS = 0.025  # between two turns: 40 a second, as ROS 2 publishes its clock
 STEPS_MAX = 1 << 31
 SOON = 1e-9  # seconds that sums of floats may lack
 
 
-class Pace:
+class Pace(Strict):
     """How fast `Archive.play` plays. All methods may be called by any thread, while it plays.
 
     rate: recorded seconds in a second; None: as fast as possible. paused: it begins with a pause. turn: called with the pace by the thread
     that plays, some forty times a second, and before the first message: to read keys, or a channel.
     """
+
+    turn: Callable[[Pace], None] | None
 
     def __init__(
         self, rate: float | None = 1.0, *, paused: bool = False, turn: Callable[[Pace], None] | None = None

@@ -12,7 +12,7 @@ from typing import Any
 from penstock import codecs
 from penstock.channels.checks import texts
 from penstock.channels.uri.channel import parse
-from penstock.channels.uri.value import AnyChannels, uris_of
+from penstock.channels.uri.value import AnyChannel, AnyChannels, uris_of
 from penstock.errors import Invalid, NotFound, Unsupported
 from penstock.record.format.types import Connector
 from penstock.record.read import late, replay
@@ -24,6 +24,7 @@ from penstock.record.read.scan import TIME_MAX
 from penstock.util.clock import Clock, ManualClock
 
 Progress = Callable[[str, int, int], None]
+Onto = str | Mapping[Any, AnyChannel] | None
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def chosen(there: Collection[str], asked: Collection[str]) -> set[str]:
     return {channel for channel in there if channel in asked or not parse(channel).kind.one_reader}
 
 
-def renamed(channel: str, onto: str | Mapping[str, str] | None) -> str:
+def renamed(channel: str, onto: Onto) -> AnyChannel:
     """The channel that messages of `channel` are played onto. onto: a prefix of the name, or a mapping; None: the same channel."""
     if onto is None:
         return channel
@@ -84,7 +85,7 @@ def begun(ranges: list[Range], span: tuple[int, int], start: float) -> tuple[int
     return min(first + int(start * 1e9), TIME_MAX), span[1]
 
 
-def check_clock(clock: str | None, onto: str | Mapping[str, str] | None, channels: Collection[str]) -> None:
+def check_clock(clock: AnyChannel | None, onto: Onto, channels: Collection[str]) -> None:
     """`Invalid` for a channel of the clock that messages are played onto, or that cannot have its times."""
     if clock is None:
         return
@@ -95,16 +96,14 @@ def check_clock(clock: str | None, onto: str | Mapping[str, str] | None, channel
     check_not_played("clock", clock, onto, channels)
 
 
-def check_not_played(name: str, channel: str, onto: str | Mapping[str, str] | None, channels: Collection[str]) -> None:
+def check_not_played(name: str, channel: AnyChannel, onto: Onto, channels: Collection[str]) -> None:
     """`Invalid` for a channel beside the playing that messages are played onto. name: of the option."""
     if str(parse(channel)) in {str(parse(renamed(one, onto))) for one in channels}:
         raise Invalid(f"{name} is {channel}, onto which a recording is played: give the {name} a channel of its own")
 
 
-def check_onto(
-    onto: str | Mapping[str, str] | None, channels: Collection[str], *, recorded_times: bool = False
-) -> None:
-    """`Invalid` for a prefix that names a channel, and for two channels onto one; `NotFound` for a mapping of a channel that is not played;
+def check_onto(onto: Onto, channels: Collection[str], *, recorded_times: bool = False) -> Onto:
+    """`onto`, with texts for the channels that are played. `Invalid` for a prefix that names a channel, and for two channels onto one; `NotFound` for a mapping of a channel that is not played;
     `Unsupported` for a channel that cannot be played onto, or not with recorded times."""
     if onto is not None and not isinstance(onto, str | Mapping):
         raise Invalid(f"onto is {onto!r}: it must be a prefix for names, such as 'again/', or a mapping of channels")
@@ -112,6 +111,9 @@ def check_onto(
         raise Invalid(
             f"onto is {onto!r}: give a prefix for names, such as 'again/', or a mapping of channels to channels"
         )
+    if isinstance(onto, Mapping):
+        names = texts(uris_of(list(onto)), "onto", "channels, each with the one that it is played onto")
+        onto = dict(zip(names, onto.values(), strict=True))
     if isinstance(onto, Mapping) and (missing := sorted(set(onto) - set(channels))):
         raise NotFound(f"{', '.join(missing)} is not played; {', '.join(sorted(channels)) or 'nothing'} is")
     sources: dict[str, str] = {}
@@ -128,6 +130,7 @@ def check_onto(
                 f"{sources[target]} and {channel} would both be played to {target}: play them to two channels"
             )
         sources[target] = channel
+    return onto
 
 
 @dataclass(frozen=True)
@@ -155,7 +158,7 @@ class Player:
         connector: Connector,
         clock: Clock,
         timeout: float | None,
-        tell: str | None = None,
+        tell: AnyChannel | None = None,
         *,
         recorded_times: bool = False,
     ) -> None:
@@ -170,7 +173,7 @@ class Player:
     def run(
         self,
         plan: Plan,
-        onto: str | Mapping[str, str] | None,
+        onto: Onto,
         pace: Pace,
         progress: Progress,
         *,
@@ -207,11 +210,12 @@ class Player:
                     break
         return Played({name: count for name, count in counts.items() if count}, tuple(self._left_out))
 
-    def _find(self, one: Range, onto: str | Mapping[str, str] | None) -> None:
+    def _find(self, one: Range, onto: Onto) -> None:
         """Opens the channel that a recording is played onto."""
         if one.recording in self._targets:
             return
         target = renamed(one.channel, onto)
+        name = str(parse(target))
         source, frames = replay.Source(one.recording, one.channel, one.codec), replay.holds_frames(target)
         if frames and not replay.holds_frames(one.channel):
             self._leave_out(
@@ -223,16 +227,16 @@ class Player:
             return
         options = replay.as_recorded(source, frames)
         carries = options if frames else codecs.bare(options["codec"].spec)
-        if target not in self._publications:
+        if name not in self._publications:
             if self._stamps is not None:
                 options["clock"] = self._stamps
-            self._publications[target] = self._open.enter_context(self._connector.publish(target, **options))
-            self._carries[target] = carries
-        elif self._carries[target] != carries:
+            self._publications[name] = self._open.enter_context(self._connector.publish(target, **options))
+            self._carries[name] = carries
+        elif self._carries[name] != carries:
             self._leave_out(one, "has another codec than those before it: play it separately, onto another channel")
             return
         decode = codecs.from_spec(one.codec).parse if frames else None
-        self._targets[one.recording] = _Target(self._publications[target], source, frames, decode)
+        self._targets[one.recording] = _Target(self._publications[name], source, frames, decode)
 
     def _leave_out(self, one: Range, why: str) -> None:
         self._left_out.append(f"{one.channel}: recording {one.recording} {why}")

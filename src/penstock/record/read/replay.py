@@ -115,12 +115,12 @@ def in_rhythm(
     tell_skipped()
 
 
-def holds_frames(channel: str) -> bool:
+def holds_frames(channel: AnyChannel) -> bool:
     """Whether a channel carries frames."""
     return parse(channel).kind.by_reference
 
 
-def check_target(channel: str) -> None:
+def check_target(channel: AnyChannel) -> None:
     """`Unsupported` for a channel onto which no recording can be published."""
     if parse(channel).kind.name.startswith("zmq+"):
         raise Unsupported(
@@ -130,7 +130,7 @@ def check_target(channel: str) -> None:
 
 
 def publish(
-    connector: Connector, channel: str, info: RecordingInfo, found: Iterator[Recorded], timeout: float | None
+    connector: Connector, channel: AnyChannel, info: RecordingInfo, found: Iterator[Recorded], timeout: float | None
 ) -> int:
     """Publishes messages of a recording onto a channel, encoded as they were. Returns how many. Frames must be decoded."""
     check_target(channel)

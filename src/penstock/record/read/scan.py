@@ -14,6 +14,7 @@ from penstock._native import core as _native
 from penstock.channels.checks import flag, texts, whole
 from penstock.errors import Invalid, NotFound, PenstockError, SystemFailure
 from penstock.util.extras import explain_missing
+from penstock.util.strict import Strict
 from penstock.util.units import Moment, interval
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class LeftOut(NamedTuple):
     in_index: bool
 
 
-class Scanner:
+class Scanner(Strict):
     """Batches of a recording's messages: an iterator of `pyarrow.RecordBatch`. Made by `Archive.scan` and `Range.scan`. One thread
     at a time.
 
@@ -58,6 +59,7 @@ class Scanner:
     """
 
     ahead: pa.RecordBatch | None = None
+    left_out: list[LeftOut]
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class Scanner:
         if unknown:
             raise Invalid(f"no columns {sorted(unknown)}; there are {', '.join(COLUMNS)}")
         since, until = interval(since, until)
-        self.left_out: list[LeftOut] = []
+        self.left_out = []
         self._expects, self._meanwhile = expects, meanwhile
         self._before, self._logged = damage, set[str]() if logged is None else logged
         self._error: PenstockError | None = None

@@ -22,6 +22,7 @@ from penstock.record.serve.files import ServedArchive
 from penstock.util.extras import explain_missing
 from penstock.util.files import secret_file, user_files
 from penstock.util.files.served_files import is_loopback, read_token
+from penstock.util.strict import Strict
 
 with explain_missing("serving an archive"):
     import pyarrow as pa
@@ -33,8 +34,10 @@ TICKET = ("recording", "start", "end", "since", "until", "columns", "decode")
 _LISTEN = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\[\]/\s]+):(?P<port>[0-9]{1,5})", re.ASCII)
 
 
-class Server:
+class Server(Strict):
     """Serves an archive until it is closed. uri: where `penstock.Archive` finds it. A context manager; any thread may close it."""
+
+    uri: str
 
     def __init__(
         self,

@@ -9,9 +9,10 @@ from typing import Any
 from penstock._native import core as _native
 from penstock.channels.interfaces.publication import Publication
 from penstock.channels.storage import inspection
-from penstock.channels.storage.discovery import ChannelDiscovery, local, remove
+from penstock.channels.storage.discovery import ChannelDiscovery, check_agrees, local, remove
 from penstock.channels.uri.channel import FAKE
-from penstock.channels.uri.opener import TEST_ONLY, open_handle, parse
+from penstock.channels.uri.opener import TEST_ONLY, parse
+from penstock.channels.uri.value import AnyChannel, AnyChannels, open_carrying, several
 from penstock.channels.uri.wildcards import is_pattern
 from penstock.errors import NotFound, Unsupported
 from penstock.record.write.past import Past
@@ -41,10 +42,15 @@ class Channels:
             raise Unsupported(f"{channel}: channels of kind {parsed.kind.name!r} cannot be recorded")
         return past.join(parsed, options)
 
-    def publish(self, channel: str, **options: Any) -> Publication:
+    def publish(self, channel: AnyChannel, **options: Any) -> Publication:
         tested = {name: options.pop(name) for name in TEST_ONLY & options.keys()}
-        opened: Publication = open_handle("publish", channel, options, tested=tested)
+        opened: Publication = open_carrying(channel, options, options, tested)
         return opened
+
+    def check_agreement(self, channels: AnyChannels, *, create: bool = True) -> None:
+        given = several(channels)
+        for one in given if isinstance(given, list) else [given]:
+            check_agrees(one, create=create)
 
     def remove(self, channel: str) -> None:
         remove(channel)

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from penstock.channels.checks import flag, texts
 from penstock.channels.storage.looking import looks_at
 from penstock.channels.uri.opener import parse as channel_of
+from penstock.channels.uri.value import AnyChannel, uri_of, uris_of
 from penstock.columns.names import folded, free
 from penstock.errors import Invalid, NotFound
 from penstock.record import TIME_MAX, TIME_MIN, Moment
@@ -29,6 +30,7 @@ from penstock.tables.lake.syntax import Query, parse
 from penstock.tables.options import Span
 from penstock.util.extras import explain_missing
 from penstock.util.files.storage import where
+from penstock.util.strict import Strict
 from penstock.util.units import interval, seconds
 
 if TYPE_CHECKING:
@@ -48,8 +50,8 @@ class Cut(Mapping[str, StreamCut]):
     def __init__(self, streams: Mapping[str, StreamCut], names: StreamNames, engine: duck.Engine) -> None:
         self._streams, self._names, self._engine = streams, names, engine
 
-    def __getitem__(self, stream: str) -> StreamCut:
-        return self._streams[stream]
+    def __getitem__(self, stream: AnyChannel) -> StreamCut:
+        return self._streams[uri_of(stream)]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._streams)
@@ -67,7 +69,7 @@ class Cut(Mapping[str, StreamCut]):
 
     def reader(
         self,
-        stream: str,
+        stream: AnyChannel,
         *,
         columns: Sequence[str] | None = None,
         since: Moment = TIME_MIN,
@@ -93,7 +95,7 @@ class Cut(Mapping[str, StreamCut]):
         reader: pa.RecordBatchReader = found.dataset().scanner(columns, condition).to_reader()
         return reader
 
-    def polars(self, stream: str) -> polars.LazyFrame:
+    def polars(self, stream: AnyChannel) -> polars.LazyFrame:
         """A stream as a lazy frame of Polars: columns and conditions are pushed down."""
         with explain_missing("a frame of Polars"):
             import polars
@@ -118,16 +120,18 @@ class Cut(Mapping[str, StreamCut]):
             views |= used
         return self._run(query.sql, views, joins)
 
-    def align(self, stream: str, others: Sequence[str], *, tolerance: Span | None = None) -> pa.Table:
+    def align(self, stream: AnyChannel, others: Sequence[AnyChannel], *, tolerance: Span | None = None) -> pa.Table:
         """The rows of a stream, each with the last row of other streams that was sent before it or at the same time (an as-of join).
 
         others: each is a column: a struct of that stream's columns, named as its channel without the kind, as robot_imu; null where there was none.
         tolerance: null as well if that row was sent longer before than this: seconds, a timedelta, or a text such as "20ms". Of rows of one
         nanosecond, any is taken.
         """
-        return self._run(*self._joined(stream, others, tolerance))
+        return self._run(*self._joined(stream, texts(uris_of(others), "others", "streams"), tolerance))
 
-    def _joined(self, stream: str, others: Sequence[str], tolerance: Span | None) -> tuple[str, dict[str, str]]:
+    def _joined(
+        self, stream: AnyChannel, others: Sequence[AnyChannel], tolerance: Span | None
+    ) -> tuple[str, dict[str, str]]:
         """The query of `align`, and its views."""
         base, used, views = self.find(stream), set[str](), dict[str, tuple[str, Sequence[str]]]()
         if tolerance is not None:
@@ -150,7 +154,7 @@ class Cut(Mapping[str, StreamCut]):
             except Exception as error:
                 raise duck.failed(error) from error
 
-    def find(self, name: str) -> str:
+    def find(self, name: AnyChannel) -> str:
         """The stream of a name. `NotFound` for one that is not in the cut."""
         found = StreamNames(self._streams).find(name) or self._names.find(name)
         if found is None or found not in self._streams:
@@ -166,7 +170,7 @@ def _parsed(engine: duck.Engine, query: str) -> Query:
         return parse(connection, query)
 
 
-class Lake:
+class Lake(Strict):
     """Streams of shared memory, of an archive and of tables, as one. Made by `penstock.lake`. Any thread; no channel is open between two calls."""
 
     def __init__(
@@ -202,7 +206,7 @@ class Lake:
                 found.setdefault(stream, []).append(place)
         return {stream: tuple(places) for stream, places in sorted(found.items())}
 
-    def cut(self, *streams: str) -> Cut:
+    def cut(self, *streams: AnyChannel) -> Cut:
         """Some streams as they are now; all that have columns, if none is named. `NotFound` for one that there is not."""
         every = StreamNames(self.tables())
         if streams:
@@ -232,7 +236,7 @@ class Lake:
 
     def reader(
         self,
-        stream: str,
+        stream: AnyChannel,
         *,
         columns: Sequence[str] | None = None,
         since: Moment = TIME_MIN,
@@ -241,14 +245,14 @@ class Lake:
         """The rows of a stream as it is now; see `Cut.reader`."""
         return self.told(self.cut(stream)).reader(stream, columns=columns, since=since, until=until)
 
-    def polars(self, stream: str) -> polars.LazyFrame:
+    def polars(self, stream: AnyChannel) -> polars.LazyFrame:
         """A stream as it is now, as a lazy frame of Polars."""
         return self.told(self.cut(stream)).polars(stream)
 
-    def align(self, stream: str, others: Sequence[str], *, tolerance: Span | None = None) -> pa.Table:
+    def align(self, stream: AnyChannel, others: Sequence[AnyChannel], *, tolerance: Span | None = None) -> pa.Table:
         """The rows of a stream, each with the last row of other streams before it; see `Cut.align`."""
-        others = texts(others, "others", "streams")
-        return self.told(self.cut(stream, *others)).align(stream, others, tolerance=tolerance)
+        named = texts(uris_of(others), "others", "streams")
+        return self.told(self.cut(stream, *named)).align(stream, named, tolerance=tolerance)
 
     def duckdb(self) -> DuckDBPyConnection:
         """All streams as they are now, as views of a connection of DuckDB."""
@@ -273,7 +277,7 @@ class Lake:
         return memory.streams() if self._live else []
 
     @staticmethod
-    def _find(every: StreamNames, name: str) -> str:
+    def _find(every: StreamNames, name: AnyChannel) -> str:
         found = every.find(name)
         if found is None:
             raise NotFound(f"there is no stream {name}{every.like(name)}")
