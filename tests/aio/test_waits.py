@@ -18,7 +18,7 @@ import penstock
 FORK = mp.get_context("fork")
 ROUNDS = sized(12, 40, 600)
 forks = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-INTERNAL = {"penstock.channels.waiting.loops"}  # the parts of waiting calls
+INTERNAL = {"penstock.channels.waiting.loops", "penstock.channels.waiting.iteration"}  # the parts of waiting calls
 
 
 def waiting_calls():

@@ -179,6 +179,7 @@ def test_a_query_is_asked_again_and_again():
             if len(shown) == 3:
                 os.kill(os.getpid(), signal.SIGINT)
 
-        with live.engine("sail", None, penstock.lake(), "select max(t) as m from 'log:imu'", None) as ask:
+        query = "select max(t) as m from 'log:imu'"
+        with live.engine("sail", None, penstock.lake(), query, None, lambda found: found) as ask:
             live.watch(ask, live.FASTEST, show)
     assert shown == [[{"m": 0}], [{"m": 1}], [{"m": 2}]]
