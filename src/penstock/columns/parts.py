@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,16 @@ def table_name(channel: str) -> str:
     if again == channel and len(name) <= LONGEST_NAME and not HASHED.search(name):
         return name
     return f"{name[: LONGEST_NAME - 9]}_{hashlib.sha256(channel.encode(errors='surrogateescape')).hexdigest()[:8]}"
+
+
+def check_apart(names: Mapping[str, str]) -> None:
+    """`Invalid` for two names in a query that differ in case only and mean two streams: engines of SQL ignore case. names: name → stream."""
+    met: dict[str, tuple[str, str]] = {}
+    for name, stream in names.items():
+        before, other = met.setdefault(name.lower(), (name, stream))
+        if other != stream:
+            instead = " and ".join(table_name(one) if ":" in one else one for one in (other, stream))
+            raise Invalid(f"{before} and {name} are two streams, and SQL ignores case: write {instead} in their place")
 
 
 def check(form: str, compression: str, name: str = "compression") -> None:

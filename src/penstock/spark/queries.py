@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.columns.parts import check_apart
 from penstock.errors import Invalid, NotFound
 from penstock.spark.files import frames
 from penstock.spark.parsing.naming import Names, quoted
@@ -56,8 +57,10 @@ def frame(spark: SparkSession, out: str | Place, query: str, window: float = 1.0
     folder, session, width = _Folder(out), isolated(spark), stats.width_ns(window)
     with unlogged():
         try:
-            for name in relations(session, query):
-                if (table := folder.find(name)) == stats.NAME:
+            named = {name: folder.find(name) for name in relations(session, query)}
+            check_apart(named)
+            for name, table in named.items():
+                if table == stats.NAME:
                     made = frames.stats_frame(session, folder.open("messages"), folder.open("losses"), width)
                 else:
                     opened = folder.open(table)
@@ -87,7 +90,7 @@ def by_duckdb(out: str | Place, query: str, limit: int | None, window: float = 1
     with explain_missing("--engine duckdb"):
         import duckdb
     folder, width = _Folder(out), stats.width_ns(window)
-    parts, at = list[str](), 0
+    parts, at, named = list[str](), 0, dict[str, str]()
     with duckdb.connect() as connection:
         connection.execute("set TimeZone = 'UTC'")
         for token in tokens(query, "query", "duckdb"):
@@ -95,6 +98,8 @@ def by_duckdb(out: str | Place, query: str, limit: int | None, window: float = 1
                 parts += [query[at : token.start], _name(token.text)]
                 at = token.end + 1
             if token.token_type.name != "STRING" and (table := _table(folder.names, token.text)):
+                named[token.text] = table
+                check_apart(named)
                 _define(connection, folder, table, token.text, width)
         text = "".join([*parts, query[at:]])
         try:

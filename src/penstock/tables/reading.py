@@ -136,6 +136,8 @@ def read(
         there = opened.schema.names
         if unknown := sorted(set(checks.texts(columns, "columns", "names")) - set(there)):
             raise NotFound(f"{opened.place} has no columns {', '.join(unknown)}; it has {', '.join(there)}")
+        if not columns:
+            raise Invalid("columns is empty: name one of them at least, as rows without a column are not counted")
     return read_files(opened, columns, only)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from penstock.columns.parts import table_name
 from penstock.errors import Invalid, PenstockError
 from penstock.tables.lake.cut import StreamCut
 from penstock.util import errors_in_text
@@ -44,7 +45,7 @@ def define(connection: duckdb.DuckDBPyConnection, cut: StreamCut, names: Iterabl
     columns = ", ".join(map(quoted, cut.schema.names))
     files = [part for part in cut.files() if part.table.place.is_local]
     if cut.rest or not files:
-        rest = f"penstock {cut.stream}"
+        rest = f"penstock {table_name(cut.stream)}"
         connection.register(rest, cut.dataset(files=not files))
         rows = f"select * from {quoted(rest)}"
     else:  # DuckDB asks no dataset, which takes as long as a small query
@@ -56,7 +57,7 @@ def define(connection: duckdb.DuckDBPyConnection, cut: StreamCut, names: Iterabl
         read = f"read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
         rows = f"select * from {read} where true{kept} union all by name {rows}"
     for name in names:
-        connection.execute(f"create or replace temp view {quoted(name)} as select {columns} from ({rows})")
+        connection.execute(f"create temp view {quoted(name)} as select {columns} from ({rows})")
 
 
 def align_sql(base: str, others: Mapping[str, tuple[str, Sequence[str]]], tolerance_ns: int | None) -> str:
@@ -69,9 +70,25 @@ def align_sql(base: str, others: Mapping[str, tuple[str, Sequence[str]]], tolera
             f" asof left join (select timestamp_ns as at, struct_pack({row}) as found from {quoted(view)}) {found}"
             f" on a.timestamp_ns >= {found}.at"
         )
-        near = "true" if tolerance_ns is None else f"a.timestamp_ns - {found}.at <= {tolerance_ns}"
+        near = "true" if tolerance_ns is None else f"a.timestamp_ns::hugeint - {found}.at <= {tolerance_ns}"
         columns += f", case when {near} then {found}.found end as {quoted(name)}"
     return f"select {columns} from {quoted(base)} a{joins} order by a.epoch, a.position"
+
+
+def check_types(found: duckdb.DuckDBPyRelation) -> None:
+    """`Invalid` for a column of a type that Arrow has not: two values of it would come back as one."""
+    for name, kind in zip(found.columns, found.types, strict=True):
+        if _is_lost(kind):
+            raise Invalid(
+                f"the column {name} is {kind}, which Arrow has not: write it as a text, {quoted(name)}::varchar"
+            )
+
+
+def _is_lost(kind: Any) -> bool:
+    """Whether a type of DuckDB, or a part of it, is none of Arrow's."""
+    if kind.id in ("list", "array", "struct", "map", "union"):
+        return any(_is_lost(part) for _, part in kind.children if hasattr(part, "id"))
+    return kind.id in ("time with time zone", "bit")
 
 
 def failed(error: Exception) -> Exception:

@@ -34,9 +34,9 @@ class StreamNames:
         return found[0] if found else None
 
     def of(self, stream: str) -> list[str]:
-        """The names that are this stream's alone."""
+        """The names that are this stream's alone, also for an engine that ignores case."""
         names = dict.fromkeys((stream, table_name(stream), stream.partition(":")[2]))
-        return [name for name in names if name == stream or self._found.get(name.lower()) == {stream}]
+        return [name for name in names if self._found.get(name.lower()) == {stream}]
 
     def like(self, name: AnyChannel) -> str:
         """A hint for a name that is not there."""

@@ -18,6 +18,7 @@ from penstock.channels.storage.looking import looks_at
 from penstock.channels.uri.opener import parse as channel_of
 from penstock.channels.uri.value import AnyChannel, uri_of, uris_of
 from penstock.columns.names import folded, free
+from penstock.columns.parts import check_apart, table_name
 from penstock.errors import Invalid, NotFound
 from penstock.record import TIME_MAX, TIME_MIN, Moment
 from penstock.record.archive import Archive
@@ -134,29 +135,37 @@ class Cut(Mapping[str, StreamCut]):
     ) -> tuple[str, dict[str, str]]:
         """The query of `align`, and its views."""
         base, used, views = self.find(stream), set[str](), dict[str, tuple[str, Sequence[str]]]()
+        streams = {table_name(base): base}
         if tolerance is not None:
             tolerance = seconds(tolerance, "tolerance")
         used.update(map(folded, self[base].schema.names))
         for other in map(self.find, others):
-            views[free(other.partition(":")[2], used)] = other, self[other].schema.names
-        query = duck.align_sql(base, views, None if tolerance is None else round(tolerance * 1e9))
-        return query, {one: one for one in (base, *(view for view, _ in views.values()))}
+            views[free(other.partition(":")[2], used)] = table_name(other), self[other].schema.names
+            streams[table_name(other)] = other
+        query = duck.align_sql(table_name(base), views, None if tolerance is None else round(tolerance * 1e9))
+        return query, streams
 
     def _run(self, query: str, views: Mapping[str, str], joins: Mapping[str, str] | None = None) -> pa.Table:
         """views: name in the query → stream. joins: name in the query → query over views."""
+        check_apart(views)
         with self._engine.session() as connection:
-            for name, stream in views.items():
+            for name, stream in {name.lower(): (name, stream) for name, stream in views.items()}.values():
                 self._define(connection, stream, [name])
             try:
                 for name, join in (joins or {}).items():
                     connection.execute(f"create temp view {duck.quoted(name)} as {join}")
-                return connection.sql(query).to_arrow_table()
+                found = connection.sql(query)
+                duck.check_types(found)
+                return found.to_arrow_table()
             except Exception as error:
                 raise duck.failed(error) from error
 
     def find(self, name: AnyChannel) -> str:
         """The stream of a name. `NotFound` for one that is not in the cut."""
-        found = StreamNames(self._streams).find(name) or self._names.find(name)
+        exact = uri_of(name)
+        found = (
+            exact if exact in self._names.streams else StreamNames(self._streams).find(name) or self._names.find(name)
+        )
         if found is None or found not in self._streams:
             raise NotFound(f"this cut has no stream {name}{StreamNames(self._streams).like(name)}")
         return found
