@@ -687,3 +687,9 @@ def test_the_options_of_a_bridge_are_checked():
         penstock.Bridge("log:*", "ring:{name}", drop_after="x")
     with penstock.Bridge("log:a", "log:b") as bridge, pytest.raises(AttributeError, match="'drop_after' to set"):
         bridge.drop_after = 0
+
+
+@pytest.mark.parametrize("source", ["log:*", "udp://127.0.0.1:1"])
+def test_a_position_is_one_channels(source):
+    with pytest.raises(penstock.Unsupported, match="start is 64, a position of one channel"):
+        penstock.Bridge(source, "log:x/{name}", start=64)

@@ -80,6 +80,8 @@ class Bridge(Strict):
         if flag(both, "both") and back is not None:
             raise Invalid("both and back are two ways to name where the other direction is heard: give one of them")
         seconds(drop_after, "drop_after")
+        if isinstance(start, int) and (is_pattern(there) or _trunk(there)):
+            raise Unsupported(f"start is {start}, a position of one channel: with {there}, give 'newest' or 'earliest'")
         sources = [there, onto] if both else [one for one in (there, answers) if one is not None]
         if drop_after is not None and not any(map(_has_drop_after, sources)):
             raise Unsupported(
