@@ -20,16 +20,6 @@ duckdb = pytest.importorskip("duckdb")
 TWICE = "select * from (select 1 as id, 'a' as name) x join (select 1 as id, 'b' as name) y on x.id = y.id"
 
 
-@pytest.fixture
-def ask(capsys):
-    def asked(*words):
-        capsys.readouterr()
-        status = run(["sql", *words])
-        return status, *capsys.readouterr()
-
-    return asked
-
-
 def watched(*words):
     """Two answers of a query that is asked again and again into a pipe. (standard output, standard error)"""
     command = [sys.executable, "-m", "penstock", "sql", *words, "--watch", "0.05s"]

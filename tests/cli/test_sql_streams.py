@@ -12,7 +12,6 @@ import pytest
 
 import penstock
 import penstock.tables
-from penstock.cli import run
 
 pytest.importorskip("duckdb")
 
@@ -31,16 +30,6 @@ def places(tmp_path):
         for number in range(20, 30):
             publication.send({"i": number, "half": number / 2})
         yield str(archive.path), str(tables)
-
-
-@pytest.fixture
-def ask(capsys):
-    def asked(*words):
-        capsys.readouterr()
-        status = run(["sql", *words])
-        return status, *capsys.readouterr()
-
-    return asked
 
 
 def test_an_archive_of_another_machine_is_asked(ask, tmp_path):

@@ -52,14 +52,20 @@ def table_name(channel: str) -> str:
     return f"{name[: LONGEST_NAME - 9]}_{hashlib.sha256(channel.encode(errors='surrogateescape')).hexdigest()[:8]}"
 
 
-def check_apart(names: Mapping[str, str]) -> None:
-    """`Invalid` for two names in a query that differ in case only and mean two streams: engines of SQL ignore case. names: name → stream."""
-    met: dict[str, tuple[str, str]] = {}
+def apart(names: Mapping[str, str]) -> dict[str, str]:
+    """The names of a query for an engine that ignores case: one of those that differ in it alone. names: name → stream.
+
+    `Invalid` for two such names that mean two streams.
+    """
+    kept: dict[str, str] = {}
+    met: dict[str, str] = {}
     for name, stream in names.items():
-        before, other = met.setdefault(name.lower(), (name, stream))
-        if other != stream:
+        if (before := met.setdefault(name.lower(), name)) == name:
+            kept[name] = stream
+        elif (other := kept[before]) != stream:
             instead = " and ".join(table_name(one) if ":" in one else one for one in (other, stream))
             raise Invalid(f"{before} and {name} are two streams, and SQL ignores case: write {instead} in their place")
+    return kept
 
 
 def check(form: str, compression: str, name: str = "compression") -> None:

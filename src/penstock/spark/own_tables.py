@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.columns.parts import check_apart, table_name
+from penstock.columns.parts import apart, table_name
 from penstock.errors import Invalid, PenstockError
 from penstock.spark.files import frames
 from penstock.spark.parsing import definitions as written_down
@@ -179,8 +179,7 @@ class _Work:
         from pyspark.sql import DataFrame
 
         if one.function is None:
-            check_apart({table: table for table in reads})
-            for table in reads:
+            for table in apart({table: table for table in reads}):
                 self._view(table)
             return self.spark.sql(one.query)
         of = dict(zip(dict.fromkeys(name for _, name in one.arguments if name != "spark"), reads, strict=False))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.columns.parts import check_apart
+from penstock.columns.parts import apart
 from penstock.errors import Invalid, NotFound
 from penstock.spark.files import frames
 from penstock.spark.parsing.naming import Names, quoted
@@ -57,9 +57,7 @@ def frame(spark: SparkSession, out: str | Place, query: str, window: float = 1.0
     folder, session, width = _Folder(out), isolated(spark), stats.width_ns(window)
     with unlogged():
         try:
-            named = {name: folder.find(name) for name in relations(session, query)}
-            check_apart(named)
-            for name, table in named.items():
+            for name, table in apart({name: folder.find(name) for name in relations(session, query)}).items():
                 if table == stats.NAME:
                     made = frames.stats_frame(session, folder.open("messages"), folder.open("losses"), width)
                 else:
@@ -99,8 +97,8 @@ def by_duckdb(out: str | Place, query: str, limit: int | None, window: float = 1
                 at = token.end + 1
             if token.token_type.name != "STRING" and (table := _table(folder.names, token.text)):
                 named[token.text] = table
-                check_apart(named)
-                _define(connection, folder, table, token.text, width)
+        for name, table in apart(named).items():
+            _define(connection, folder, table, name, width)
         text = "".join([*parts, query[at:]])
         try:
             statements = connection.extract_statements(text)

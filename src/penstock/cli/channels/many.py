@@ -91,8 +91,7 @@ class _Several:
         self._block, self._begin = block, begin
         self._named = [channel for channel in channels if not is_pattern(channel) and not is_awaited(channel)]
         self._discovery = ChannelDiscovery([channel for channel in channels if channel not in self._named])
-        self.open: list[penstock.types.Subscription] = []
-        self.losses: dict[penstock.types.Subscription, Losses] = {}
+        self.losses: dict[penstock.types.Subscription, Losses] = {}  # of those that are open
         try:
             for channel in self._named:
                 self._add(channel, begin)
@@ -103,7 +102,6 @@ class _Several:
 
     def _add(self, channel: str, begin: dict[str, Any]) -> None:
         subscription = penstock.subscribe(channel, **begin, **options(channel, self._block))
-        self.open.append(subscription)
         self.losses[subscription] = Losses(subscription)
 
     def discover(self, *, first: bool = False) -> None:
@@ -126,17 +124,17 @@ class _Several:
 
     def ready(self, seconds: float) -> list[penstock.types.Subscription]:
         """Those that have messages, after at most `seconds`."""
-        if self.open:
+        if self.losses:
             with contextlib.suppress(penstock.TooSlow):  # it is in `lost`
-                return penstock.wait(self.open, seconds)
-            return self.open
+                return penstock.wait(list(self.losses), seconds)
+            return list(self.losses)
         time.sleep(seconds)
         return []
 
     def close(self) -> None:
         """Closes them, and says what they have lost."""
-        for subscription in self.open:
-            self.losses[subscription].look(last=True)
+        for subscription, losses in self.losses.items():
+            losses.look(last=True)
             subscription.close()
 
 
@@ -230,7 +228,7 @@ def _count(several: _Several, limit: int | None, timeout: float | None, json: bo
     total, quiet = 0, time.monotonic()
     while limit is None or total < limit:
         begun = time.monotonic()
-        counts = dict.fromkeys((one.channel for one in several.open), (0, 0))
+        counts = dict.fromkeys((one.channel for one in several.losses), (0, 0))
         while time.monotonic() < begun + 1 and (limit is None or total < limit):
             for subscription in several.ready(0.05):
                 try:

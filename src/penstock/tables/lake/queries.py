@@ -18,7 +18,7 @@ from penstock.channels.storage.looking import looks_at
 from penstock.channels.uri.opener import parse as channel_of
 from penstock.channels.uri.value import AnyChannel, uri_of, uris_of
 from penstock.columns.names import folded, free
-from penstock.columns.parts import check_apart, table_name
+from penstock.columns.parts import apart, table_name
 from penstock.errors import Invalid, NotFound
 from penstock.record import TIME_MAX, TIME_MIN, Moment
 from penstock.record.archive import Archive
@@ -147,9 +147,9 @@ class Cut(Mapping[str, StreamCut]):
 
     def _run(self, query: str, views: Mapping[str, str], joins: Mapping[str, str] | None = None) -> pa.Table:
         """views: name in the query → stream. joins: name in the query → query over views."""
-        check_apart(views)
+        views = apart(views)
         with self._engine.session() as connection:
-            for name, stream in {name.lower(): (name, stream) for name, stream in views.items()}.values():
+            for name, stream in views.items():
                 self._define(connection, stream, [name])
             try:
                 for name, join in (joins or {}).items():
